@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from openwafer.config import to_yaml
-from openwafer.training.session.config import EvaluateConfig, RunConfig
+from openwafer.training.session import RunConfig
+from openwafer.training.session.config import EvaluateConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.cli.command import EXAMPLES, Done, run_command

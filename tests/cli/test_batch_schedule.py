@@ -10,8 +10,7 @@ import pytest
 from openwafer.config import to_yaml
 from openwafer.training.metrics import METRICS_FORMAT, StepWriter
 from openwafer.training.noise_scale import Watched
-from openwafer.training.session import RunConfig
-from openwafer.training.session.config import load_config
+from openwafer.training.session import RunConfig, load_config
 from openwafer.training.session.data_config import BatchConfig
 from tests.cli.command import EXAMPLES, Done, run_command
 from tests.training.metrics.synthetic_run import make_metrics

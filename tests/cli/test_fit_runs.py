@@ -11,7 +11,7 @@ from openwafer.cli.run_points import Reading, read_sources
 from openwafer.json_files import convert
 from openwafer.planning.laws import TrainedPoint
 from openwafer.training.data import SizeChange
-from openwafer.training.session.config import RunConfig
+from openwafer.training.session import RunConfig
 from openwafer.training.session.data_config import BatchConfig
 from tests.cli.command import Done, run_command
 from tests.planning.laws.made_points import HOFFMANN, grid_points

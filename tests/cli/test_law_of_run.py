@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from openwafer.config import to_yaml
-from openwafer.training.session.config import RunConfig
+from openwafer.training.session import RunConfig
 from tests.cli.command import Done, run_command
 
 FIVE_STEPS = 5

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from openwafer.training.session.config import load_config
+from openwafer.training.session import load_config
 from openwafer.training.sparsity.options import SparsityGroup
 from tests.cli.command import EXAMPLES, Done, run_command, settings
 from tests.cli.test_examples import make_base_model

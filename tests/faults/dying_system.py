@@ -16,7 +16,7 @@ from torch import Tensor
 from openwafer.config import settings_of
 from openwafer.training.collectives.group import Group, Pending
 from openwafer.training.collectives.joining import Meeting, meet_launched
-from openwafer.training.session.config import load_config
+from openwafer.training.session import load_config
 from openwafer.training.session.following import follow
 from openwafer.training.session.same_settings import require_same_settings
 from openwafer.training.session.systems import Systems

@@ -166,7 +166,7 @@ TRAINING_FAULTS: Final = (
     Fault(
         "mask-not-written",
         "weights move to the places of a new mask, and the old mask stays",
-        "training/session/mask_updates.py",
+        "training/methods/sparsity/mask_updates.py",
         "packed.copy_(room.packed(after))",
         "room.packed(after)",
         (

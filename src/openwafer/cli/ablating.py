@@ -19,10 +19,11 @@ from openwafer.cli.run_points import StepCounts, point_of
 from openwafer.cli.swept_runs import run_sweep
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, tell
 from openwafer.planning.laws import TrainedPoint
+from openwafer.training.methods.law import LawWatch, make_watch
 from openwafer.training.metrics import load_run
 from openwafer.training.session import load_config
-from openwafer.training.session.law_watch import LawWatch, make_watch, token_identity
 from openwafer.training.session.opened_run import prepare_data
+from openwafer.training.session.run_conditions import token_identity
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.sweep import (
     Ablation,
@@ -118,7 +119,7 @@ def _watches(law: Path, sweep: Sweep, ablation: Ablation, counts: StepCounts) ->
             tell(replace(each, severity=Severity.WARNING) for each in refusal.diagnostics)
             continue
         found[variant.name] = watch
-        tell(_of(variant, watch.warnings()))
+        tell(_of(variant, watch.remarks()))
     return found
 
 

@@ -129,10 +129,10 @@ def plan(  # noqa: PLR0913 - a parameter is an option
     """Show where everything lives, the peak of memory and the time of a step; train nothing."""
     from rich.console import Console
 
+    from openwafer.training.methods.sparsity.sparse_model import remark_on_updates
     from openwafer.training.session import Session, show_plan
     from openwafer.training.session.matmul_precision import measured_remark
     from openwafer.training.session.plan_table import show_remarks, show_sizes
-    from openwafer.training.session.sparse_model import remark_on_updates
 
     _require_this(link, system)
     if system is None:
@@ -140,7 +140,10 @@ def plan(  # noqa: PLR0913 - a parameter is an option
         session = Session(config, _with_systems(overrides, systems), trusts_code=trust_code)
         show_plan(session.plan(), Console())
         show_sizes(session.config.batch.sizes, Console())
-        remarks = [remark_on_updates(session.config), measured_remark(session.config)]
+        remarks = [
+            remark_on_updates(session.config.sparse_groups, session.config.steps),
+            measured_remark(session.config),
+        ]
         show_remarks(remarks, Console())
         return
     from openwafer.cli.joined_systems import link_of

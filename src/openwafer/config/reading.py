@@ -101,7 +101,7 @@ def _read_dataclass(node: Node, cls: type[Config], place: Span) -> Config:
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
     missing = [n for n, f in fields.items() if _is_required(f) and n not in node.entries]
     hints = _hints(cls)
-    elsewhere: Mapping[str, str] = vars(cls).get("KEYS_ELSEWHERE", {})
+    elsewhere: Mapping[str, str] = getattr(cls, "KEYS_ELSEWHERE", {})
     known = {key: entry for key, entry in node.entries.items() if key in fields}
 
     def refuse(key: str, entry: Entry) -> Config:

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.methods.mup.base_model import mup_of
+from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.models import GptConfig, ModelConfig, TransformersModel, UserModule
 from openwafer.training.parametrization import Role
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import build_model, make_optimizers
-from openwafer.training.session.mup import mup_of
 from openwafer.training.session.optimizer_config import OptimizerConfig
-from openwafer.training.session.parametrization import Parametrization
 from tests.training.parametrization.wide_models import DATA, VOCABULARY
 
 LAYERS = {"num_hidden_layers": 2}
@@ -59,14 +59,14 @@ def test_a_depth_without_a_rule_is_refused(
     model: ModelConfig, base: dict[str, int], expected: str
 ) -> None:
     with pytest.raises(OpenwaferError) as refused:
-        mup_of(run_of(model, base), VOCABULARY)
+        mup_of(run_of(model, base), base, VOCABULARY)
     assert expected in str(refused.value)
     assert "help:" in str(refused.value)
 
 
 def test_layers_in_a_sequence_of_a_users_own_are_found() -> None:
-    mup = mup_of(run_of(own("Layered"), {"num_layers": 2, "size": 4}), VOCABULARY)
-    assert mup is not None
+    base = {"num_layers": 2, "size": 4}
+    mup = mup_of(run_of(own("Layered"), base), base, VOCABULARY)
     found = {name: (role.depth, role.ends_branch) for name, role in mup.roles.items()}
     outside = dict.fromkeys(("table.weight", "head.weight", "head.bias"), (1.0, False))
     in_layers = {"0.weight": False, "0.bias": False, "1.weight": True, "1.bias": True}
@@ -77,10 +77,8 @@ def test_layers_in_a_sequence_of_a_users_own_are_found() -> None:
 def test_a_number_of_heads_as_large_as_that_of_layers_is_a_width() -> None:
     model = library("llama", hidden_size=64, num_attention_heads=4)
     base = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, **LAYERS}
-    mup = mup_of(
-        run_of(replace(model, config={**model.config, "intermediate_size": 128}), base), 50
-    )
-    assert mup is not None
+    model = replace(model, config={**model.config, "intermediate_size": 128})
+    mup = mup_of(run_of(model, base), base, 50)
     role: Role = mup.roles["model.layers.3.self_attn.o_proj.weight"]
     assert (role.fan_in, role.fan_out, role.depth, role.ends_branch) == (2, 2, 2, True)
     assert mup.attention == {}

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from torch import Tensor, nn
 
+from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.models import GptConfig, build, with_vocab_size
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import ScheduleConfig
-from openwafer.training.session.parametrization import Parametrization
 from tests.training.parametrization.test_mup_runs import (
     DECAY,
     RATE,

@@ -8,12 +8,12 @@ from _pytest.mark.structures import ParameterSet
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import TokenizerTraining
+from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.models import TransformersModel
 from openwafer.training.parametrization.slopes import steepest
 from openwafer.training.session import RunConfig, check_coordinates
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
-from openwafer.training.session.parametrization import Parametrization
 from tests.training.architectures import Architecture
 from tests.training.models.decoders import DECODERS
 from tests.training.models.encoder_decoders import ENCODER_DECODERS

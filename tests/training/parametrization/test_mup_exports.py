@@ -9,10 +9,10 @@ import torch
 import transformers
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.models import GptConfig, ModelConfig, UserModule
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.building import build_hollow_model
-from openwafer.training.session.parametrization import Parametrization
 from tests.training.parametrization.wide_models import BERT, GPT2, LLAMA
 from tests.training.session.tiny_runs import (
     TinyData,

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from openwafer.training.methods.mup.base_model import mup_of
 from openwafer.training.session.building import build_hollow_model, build_model, make_optimizers
-from openwafer.training.session.mup import mup_of
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from tests.training.parametrization.wide_models import VOCABULARY, WIDE_MODELS, WideModel
 
@@ -84,8 +84,8 @@ def test_rate_times_weight_decay_stays_as_it_is(wide: WideModel, model: nn.Modul
 
 
 def test_outputs_are_multiplied_as_in_the_table(wide: WideModel) -> None:
-    mup = mup_of(wide.config(ADAMW), VOCABULARY)
-    assert mup is not None
+    config = wide.config(ADAMW)
+    mup = mup_of(config, config.base, VOCABULARY)
     assert mup.multipliers == pytest.approx(wide.multipliers)
 
 

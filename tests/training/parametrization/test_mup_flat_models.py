@@ -3,12 +3,12 @@
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.methods.mup.base_model import mup_of
+from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.models import UserModule
 from openwafer.training.parametrization.mup import Mup
 from openwafer.training.parametrization.roles import Kind
 from openwafer.training.session import RunConfig
-from openwafer.training.session.mup import mup_of
-from openwafer.training.session.parametrization import Parametrization
 from tests.training.parametrization.wide_models import DATA, VOCABULARY
 
 HIDDEN = ("query", "key", "value", "out", "up", "down")
@@ -20,9 +20,7 @@ def mup_of_flat(**arguments: object) -> Mup:
     )
     mup, base = Parametrization.MUP, {"size": 8, "num_heads": 1}
     config = RunConfig(steps=3, data=DATA, model=model, parametrization=mup, base=base)
-    found = mup_of(config, VOCABULARY)
-    assert found is not None
-    return found
+    return mup_of(config, config.base, VOCABULARY)
 
 
 @pytest.mark.parametrize("is_tied", [False, True])

@@ -4,16 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from openwafer import config as yaml_config
 from openwafer.diagnostics import OpenwaferError, render
 from openwafer.source import SourceText
+from openwafer.training.methods.mup.base_model import mup_of
+from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.models import GptConfig, ModelConfig, TransformersModel, UserModule
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import build_model, make_optimizers
-from openwafer.training.session.mup import mup_of, remark_on_widths
 from openwafer.training.session.optimizer_config import OptimizerConfig
-from openwafer.training.session.parametrization import Parametrization
 from tests.training.parametrization.wide_models import DATA, MIXTRAL, SHALLOW, VOCABULARY, WIDTHS
 
 HIDDEN = {"hidden_size": 32}
@@ -79,7 +80,7 @@ def test_a_model_without_a_rule_is_refused(
     model: ModelConfig, base: dict[str, int], expected: str
 ) -> None:
     with pytest.raises(OpenwaferError) as refused:
-        mup_of(run_of(model, base), VOCABULARY)
+        mup_of(run_of(model, base), base, VOCABULARY)
     assert expected in str(refused.value)
     assert "help:" in str(refused.value)
 
@@ -118,7 +119,7 @@ def test_masks_that_are_not_random_throughout_are_refused(sparsity: dict[str, ob
         base={"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2},
     )
     with pytest.raises(OpenwaferError) as refused:
-        mup_of(config, VOCABULARY)
+        mup_of(config, config.base, VOCABULARY)
     assert "random masks keep throughout" in str(refused.value)
 
 
@@ -143,7 +144,10 @@ def test_a_config_that_makes_no_sense_is_refused(lines: str, expected: str) -> N
 
 def test_a_model_as_wide_as_its_base_is_remarked_on() -> None:
     config = run_of(GptConfig(hidden_size=64, num_heads=2), {"hidden_size": 64})
-    remark = remark_on_widths(config)
-    assert remark is not None
-    assert "so that muP scales nothing" in render(remark)
-    assert remark_on_widths(replace(config, base={"hidden_size": 32})) is None
+    assert "so that muP scales nothing" in remarks_on(config)
+    assert remarks_on(replace(config, base={"hidden_size": 32})) == ""
+
+
+def remarks_on(config: RunConfig) -> str:
+    [method] = config.methods()
+    return "".join(render(remark) for remark in method.remarks(nn.Module()) if remark)

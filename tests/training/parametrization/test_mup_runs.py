@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import prepare
+from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.models import GptConfig, build, with_vocab_size
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.building import tokenizer_of
 from openwafer.training.session.config import ScheduleConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
-from openwafer.training.session.parametrization import Parametrization
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import (
     TinyData,

@@ -13,8 +13,8 @@ from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models import UserModule, build
 from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.session import RunConfig, Session
-from openwafer.training.session.config import ScheduleConfig, StreamingConfig, load_config
+from openwafer.training.session import RunConfig, Session, load_config
+from openwafer.training.session.config import ScheduleConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.precision import Precision, Weights

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.session.config import RunConfig, load_config
+from openwafer.training.session import RunConfig, load_config
 from openwafer.training.session.foreign_keys import FOREIGN_KEYS
 
 RUN = "steps: 1\ndata: {source: {kind: standard-library}}\n"

@@ -12,7 +12,9 @@ from torch import nn
 
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.data import prepare
+from openwafer.training.data import TokenDataset, prepare
+from openwafer.training.methods.noise_scale.meter import DECAY
+from openwafer.training.methods.seam import RunParts
 from openwafer.training.metrics import METRICS_FORMAT, StepMetrics, read_lines
 from openwafer.training.models import (
     ModelConfig,
@@ -29,8 +31,8 @@ from openwafer.training.session.building import tokenizer_of
 from openwafer.training.session.config import ScheduleConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.loss_scale import LossScaling
-from openwafer.training.session.noise_meter import DECAY, noise_meter
 from openwafer.training.session.precision import Precision
+from openwafer.training.session.run_folder import RunFolder
 from tests.tables import case, checkerboard
 from tests.training.session.tiny_runs import (
     GPT,
@@ -67,11 +69,15 @@ def rows_of(config: RunConfig) -> tuple[StepMetrics, ...]:
     return read_lines(config.path / "metrics.jsonl", METRICS_FORMAT).rows
 
 
-def gradients_of_examples(config: RunConfig) -> list[Mapping[str, torch.Tensor]]:
-    """Of each sample of the first step by itself, by an ordinary loop."""
+def dataset_of(config: RunConfig) -> TokenDataset:
     preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))
     assert config.data.folder is not None
-    dataset = prepare(preparation, config.data.folder)
+    return prepare(preparation, config.data.folder)
+
+
+def gradients_of_examples(config: RunConfig) -> list[Mapping[str, torch.Tensor]]:
+    """Of each sample of the first step by itself, by an ordinary loop."""
+    dataset = dataset_of(config)
     model = build(with_vocab_size(config.model, dataset.tokenizer.vocab_size), config.seed)
     [batch] = dataset.micro_batches(0, 1)
     found = []
@@ -214,8 +220,9 @@ def test_a_run_without_it_has_no_noise_scale(data: TinyData, tmp_path: Path) -> 
 
 def test_several_systems_are_refused(data: TinyData, tmp_path: Path) -> None:
     config = replace(config_of(data, tmp_path), systems=2)
+    parts = RunParts(nn.LayerNorm(4), dataset_of(config), RunFolder(config.path), {})
     with pytest.raises(OpenwaferError, match=r"noise-scale-systems.* each of 2 systems sees"):
-        noise_meter(config, nn.LayerNorm(4))
+        config.methods()[0].begin(parts)
 
 
 def test_a_model_without_layers_to_measure_is_refused(data: TinyData, tmp_path: Path) -> None:

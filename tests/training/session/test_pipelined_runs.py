@@ -17,12 +17,11 @@ from openwafer.training.metrics.run_record import read_plan
 from openwafer.training.models import TransformersModel, UserModule
 from openwafer.training.noise_scale import Watched
 from openwafer.training.plan_record import Mode
-from openwafer.training.session import RunConfig, Session, TrainResult, Weights
+from openwafer.training.session import RunConfig, Session, TrainResult, Weights, load_config
 from openwafer.training.session.config import (
     CheckpointConfig,
     EvaluateConfig,
     StreamingConfig,
-    load_config,
 )
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.loss_scale import LossScaling

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.methods.pruning.layer_walk import calls_by_layer
 from openwafer.training.session import Calibration, Pruning, PruningMethod, Session, sparsify
-from openwafer.training.session.pruning.layer_walk import calls_by_layer
 from tests.training.session.tiny_runs import TinyData, quiet, tiny_config
 from tests.training.session.tiny_saved_models import save_model
 

@@ -28,6 +28,14 @@ def test_a_state_comes_back_from_json_as_it_was() -> None:
     assert STATE.buffers["mean"].to_tensor() == torch.tensor([1.0])
 
 
+def test_what_a_method_saves_stands_beside_the_state_under_its_own_name() -> None:
+    """As the version before methods had a seam wrote it."""
+    written = {**STATE.to_json(), "noise": [2.0, 3.0]}
+    state = as_read(json.dumps(written))
+    assert state.methods == {"noise": [2.0, 3.0]}
+    assert json.loads(json.dumps(state.to_json())) == json.loads(json.dumps(written))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [

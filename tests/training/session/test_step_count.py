@@ -9,9 +9,8 @@ from openwafer.training.data import DataSource, SourceKind
 from openwafer.training.models import GptConfig, TransformersModel, with_vocab_size
 from openwafer.training.models.build import build_without_weights
 from openwafer.training.noise_scale import Watched
-from openwafer.training.session import RunConfig, count_step
+from openwafer.training.session import RunConfig, count_step, load_config
 from openwafer.training.session.building import expected_vocab_size
-from openwafer.training.session.config import load_config
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from tests.cli.command import EXAMPLES
 

@@ -4,13 +4,12 @@ from dataclasses import replace
 
 from torch import nn
 
-from openwafer.training.session.mask_updates import MaskUpdates
-from openwafer.training.session.sparse_model import remark_on_updates
+from openwafer.training.methods.sparsity.mask_updates import MaskUpdates
+from openwafer.training.methods.sparsity.sparse_model import remark_on_updates
 from openwafer.training.sparsity.masks import AtSteps, EverySteps, InitMethod
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.sparsity.packed_linear import pack_linears
 from openwafer.training.sparsity.parameters import SparseParameter
-from tests.training.session.test_step_count import RUN
 
 GROUPS = (
     SparsityGroup(0.75, AlgorithmName.SET, update=EverySteps(5, stop=12)),
@@ -32,7 +31,7 @@ def test_groups_with_updates_at_different_steps_make_no_others_due() -> None:
 
 def test_masks_whose_first_update_lies_beyond_the_run_are_told() -> None:
     groups = tuple(replace(group, param_filter=f"{n}") for n, group in enumerate(GROUPS))
-    short, whole = (remark_on_updates(replace(RUN, steps=n, sparsity=groups)) for n in (4, 5))
+    short, whole = (remark_on_updates(groups, n) for n in (4, 5))
     assert whole is None
     assert short is not None
     assert short.message == "masks of 1 group are never updated in a run of 4 steps"
@@ -40,5 +39,5 @@ def test_masks_whose_first_update_lies_beyond_the_run_are_told() -> None:
 
 
 def test_masks_that_never_change_need_no_update() -> None:
-    assert remark_on_updates(replace(RUN, sparsity=0.75)) is None
-    assert remark_on_updates(RUN) is None
+    assert remark_on_updates(GROUPS[2:], 1) is None
+    assert remark_on_updates((), 1) is None

@@ -9,6 +9,7 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.reduced_sums import Reduction
+from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.metrics import METRICS_FORMAT, read_lines
 from openwafer.training.models import UserModule
 from openwafer.training.plan_record import Mode
@@ -16,7 +17,6 @@ from openwafer.training.session import RunConfig, Session, TrainResult, Weights
 from openwafer.training.session.config import CheckpointConfig, EvaluateConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.loss_scale import LossScaling
-from openwafer.training.session.parametrization import Parametrization
 from openwafer.training.session.precision import Precision
 from openwafer.training.sparsity.masks import Cycling, EverySteps
 from openwafer.training.sparsity.multiplication import Products

@@ -6,11 +6,11 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import DataSource, SourceKind
+from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig
 from openwafer.training.session.data_config import TokensConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
-from openwafer.training.session.parametrization import Parametrization
 from openwafer.training.sweep import transferred
 
 NARROW = RunConfig(

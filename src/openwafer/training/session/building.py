@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,20 +32,13 @@ from openwafer.training.models.bf16_form import take_bf16_form
 from openwafer.training.models.build import build_without_weights
 from openwafer.training.models.checkpoint_folder import saved_vocab_size
 from openwafer.training.models.hollow import without_values
-from openwafer.training.parametrization import Draws, Mup, scale_initial_weights, take_mup
 from openwafer.training.plan_record import Mode
-from openwafer.training.session.activation_sparsity import skip_zeros_of_inputs
 from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.dense_gradients import held_gradients
 from openwafer.training.session.forward import forward_loss, model_inputs, require_tokens
-from openwafer.training.session.mup import mup_of, roles_of_run
-from openwafer.training.session.mup_rates import require_clippable
 from openwafer.training.session.parameter_groups import build_optimizers, freeze
 from openwafer.training.session.precision import Weights
-from openwafer.training.session.sparse_model import make_sparse, sparse_parameters
-from openwafer.training.session.sparse_products import computes_on
 from openwafer.training.session.systems import (
     MeasuredSystems,
     blocks_of,
@@ -54,7 +48,6 @@ from openwafer.training.store import StoreOptions
 from openwafer.training.store.deferred_memory import DeferredMemory
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload
-from openwafer.training.stream.plan.held_gradients import HeldGradients
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
 # Above this share of the free memory, initial weights go through a scratch file to the store.
@@ -103,24 +96,25 @@ def build_model(config: RunConfig, vocab_size: int, scratch_folder: Path) -> nn.
             free memory or beside the host memory that the store may take.
     """
     described = with_vocab_size(config.model, vocab_size)
-    mup = mup_of(config, vocab_size)
     with _memory_for(described, config, scratch_folder):
-        model = _drawn(described, config, mup)
-        freeze(model, config.optimizer.frozen)
-        make_sparse(model, config, has_weights=True)
-    if mup is not None:
-        take_mup(model, mup)
-    _skip_zeros_of_inputs(model, config, vocab_size)
+        draw = partial(build, described, config.seed)
+        for method in config.methods():
+            draw = partial(method.draw, draw, vocab_size)
+        model = draw()
+        _shape_weights(model, config, has_weights=True)
+    _shape_forward(model, config, vocab_size)
     return model
 
 
-def _drawn(described: ModelConfig, config: RunConfig, mup: Mup | None) -> nn.Module:
-    if mup is None:
-        return build(described, config.seed)
-    with Draws() as draws:
-        model = build(described, config.seed)
-    scale_initial_weights(model, mup, draws.stds(model))
-    return model
+def _shape_weights(model: nn.Module, config: RunConfig, *, has_weights: bool) -> None:
+    freeze(model, config.optimizer.frozen)
+    for method in config.methods():
+        method.shape_weights(model, has_weights=has_weights)
+
+
+def _shape_forward(model: nn.Module, config: RunConfig, vocab_size: int) -> None:
+    for method in config.methods():
+        method.shape_forward(model, vocab_size)
 
 
 def build_hollow_model(config: RunConfig, vocab_size: int, scratch_folder: Path) -> nn.Module:
@@ -140,26 +134,9 @@ def build_shapes(config: RunConfig, vocab_size: int) -> nn.Module | None:
     model = build_without_weights(with_vocab_size(config.model, vocab_size), config.seed)
     if model is None:
         return None
-    freeze(model, config.optimizer.frozen)
-    make_sparse(model, config, has_weights=False)
-    mup = mup_of(config, vocab_size)
-    if mup is not None:
-        take_mup(model, mup)
-    _skip_zeros_of_inputs(model, config, vocab_size)
+    _shape_weights(model, config, has_weights=False)
+    _shape_forward(model, config, vocab_size)
     return _without_weights(model, config)
-
-
-def _skip_zeros_of_inputs(model: nn.Module, config: RunConfig, vocab_size: int) -> None:
-    if config.activation_sparsity is None:
-        return
-    if computes_on(config) != "cpu":
-        raise error(
-            "activation-sparsity",
-            "activation_sparsity skips zeros on the CPU, and this run computes on "
-            f"{computes_on(config)}",
-            help="leave activation_sparsity out, or set streaming.device to cpu",
-        )
-    skip_zeros_of_inputs(config.activation_sparsity, make_workload(model, config, vocab_size))
 
 
 def _without_weights(model: nn.Module, config: RunConfig) -> nn.Module:
@@ -181,15 +158,13 @@ def take_weights(model: nn.Module, config: RunConfig) -> dict[str, torch.Tensor]
 
 
 def make_optimizers(model: nn.Module, config: RunConfig, vocab_size: int) -> tuple[Optimizer, ...]:
-    """The torch optimizers over the model's trained parameters, under the run's parametrization.
+    """The torch optimizers over the model's trained parameters, by the rules of the run's methods.
 
     Raises:
-        OpenwaferError: as :func:`build_optimizers`, and what muP has no rule for.
+        OpenwaferError: as :func:`build_optimizers`, and what methods have no rule for.
     """
-    roles = roles_of_run(config, vocab_size)
-    if config.clip_norm is not None:
-        require_clippable(roles, config.optimizer)
-    return build_optimizers(model, config.optimizer, roles)
+    rules = [method.parameter_rules(vocab_size) for method in config.methods()]
+    return build_optimizers(model, config.optimizer, rules)
 
 
 def make_updater(optimizers: Sequence[Optimizer], model: nn.Module, config: RunConfig) -> Updater:
@@ -197,7 +172,7 @@ def make_updater(optimizers: Sequence[Optimizer], model: nn.Module, config: RunC
     return Updater(
         optimizers,
         model,
-        average_decay=config.ema,
+        average_decay=config.average_decay,
         keeps_masters=config.weights is Weights.BF16,
     )
 
@@ -225,27 +200,16 @@ def make_workload(model: nn.Module, config: RunConfig, vocab_size: int) -> Workl
             )
         return loss
 
-    return Workload(
+    workload = Workload(
         model=model,
         batches=batches,
         loss_of=run,
         autocast_dtype=config.precision.autocast_dtype,
         allocation=keeping_freed_memory,
-        held_gradients=_held_gradients(model, config),
     )
-
-
-def _held_gradients(model: nn.Module, config: RunConfig) -> HeldGradients:
-    held = held_gradients(model, sparse_parameters(model, config), config.steps)
-    if held.by_weight and config.systems > 1:
-        name = next(iter(held.by_weight))
-        raise error(
-            "systems-rigl",
-            f"RigL grows {name!r} by the gradient of the whole weight, and each of "
-            f"{config.systems} systems has that of its own micro-batches",
-            help="choose the algorithm set, static or gmp, or train on one system",
-        )
-    return held
+    for method in config.methods():
+        workload = method.planned(workload)
+    return workload
 
 
 def largest_block(config: RunConfig) -> range:

@@ -18,12 +18,11 @@ from openwafer.training.models.checkpoint_folder import GENERATION_FILE
 from openwafer.training.session.building import build_hollow_model
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.model_folder import SHARD_BYTES, appearing_whole, write_shards
-from openwafer.training.session.mup import foldings_of
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch
 from openwafer.training.session.saved_arrays import SavedWeights, saved_arrays
 from openwafer.training.session.saved_run import SavedRun
-from openwafer.training.session.sparse_model import DenseWeights
+from openwafer.training.sparsity.rooms import DenseWeights
 from openwafer.training.store import ArraySpec
 
 
@@ -56,7 +55,7 @@ def export(
         OpenwaferError: ``export-exists``, ``export-no-average``, ``export-not-written``,
             ``export-mup`` for what muP does to a forward and no weight can stand for.
     """
-    if form.uses_average and config.ema is None:
+    if form.uses_average and config.average_decay is None:
         raise error(
             "export-no-average",
             f"the run {run.path} keeps no average of its weights",
@@ -74,11 +73,13 @@ def _write_all(
     tokenizer = load_tokenizer(run.path)
     with TemporaryDirectory(prefix="openwafer-") as scratch:
         model = build_hollow_model(config, tokenizer.vocab_size, Path(scratch))
-    factors = foldings_of(config, tokenizer.vocab_size, model)
+    factors: dict[str, float] = {}
+    for method in config.methods():
+        factors |= method.export_factors(model, tokenizer.vocab_size)
     BufferWatch(model).restore(saved.state.buffers)
     files = hugging_face_files(model, dtype)
     buffers = {name: tensor for name, tensor in model.named_buffers() if name in files.names}
-    decay = config.ema if form.uses_average else None
+    decay = config.average_decay if form.uses_average else None
     wants_masters = dtype is not config.weights.dtype
     counts = saved.state.counts
     with saved_arrays(run, saved) as arrays:

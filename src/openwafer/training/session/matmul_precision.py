@@ -12,8 +12,7 @@ from torch import Tensor
 
 from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.training.session.config import RunConfig
-from openwafer.training.session.precision import MatmulPrecision
-from openwafer.training.session.sparse_products import multiplies_floats_on_cpu
+from openwafer.training.session.precision import MatmulPrecision, Precision, Weights
 from openwafer.training.sparsity.kernels.peak import peak_flops
 
 FEW_OF_PEAK: Final = 0.6
@@ -23,6 +22,19 @@ ROUNDED: Final = 8
 """Times as far off as fp32 is a product whose factors were rounded."""
 SHAPE: Final = (256, 1024, 1024)
 TRIES: Final = 5
+
+
+def multiplies_floats_on_cpu(config: RunConfig) -> bool:
+    """Whether products of a run are those of 32-bit floats on the CPU."""
+    has_floats = config.precision is Precision.FP32 and config.weights is Weights.FP32
+    return computes_on(config) == "cpu" and has_floats
+
+
+def computes_on(config: RunConfig) -> str:
+    """The device of a run, such as cpu or cuda:1."""
+    if config.streaming.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return config.streaming.device
 
 
 @contextmanager

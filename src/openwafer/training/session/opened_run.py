@@ -17,6 +17,7 @@ from openwafer.training.data import (
     find_dataset,
     prepare,
 )
+from openwafer.training.methods.seam import MethodRun, RunParts
 from openwafer.training.models import UserModule
 from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
@@ -30,14 +31,10 @@ from openwafer.training.session.building import (
     take_weights,
     tokenizer_of,
 )
-from openwafer.training.session.config import RunConfig, load_config
+from openwafer.training.session.config import RunConfig
 from openwafer.training.session.disk_tracks import DiskTracks
 from openwafer.training.session.earlier_stores import openable
 from openwafer.training.session.learning_rates import LearningRates
-from openwafer.training.session.mask_log import MaskLog
-from openwafer.training.session.mask_updates import MaskUpdates
-from openwafer.training.session.mup import require_same_base
-from openwafer.training.session.noise_meter import NoiseMeter, noise_meter
 from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
 from openwafer.training.session.pipelined.choice import (
     is_left_to_plan,
@@ -48,13 +45,10 @@ from openwafer.training.session.pipelined.leading import LeadingStage, lead_stag
 from openwafer.training.session.pipelined.messages import BegunStages
 from openwafer.training.session.pipelined.plan import is_pipelined, require_room
 from openwafer.training.session.planning import ToPlan
-from openwafer.training.session.rewinding import Rewinding, rewind_step_of
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState, StoreSet
 from openwafer.training.session.saved_run import SavedRun, restore_execution
 from openwafer.training.session.shared_stores import store_options, store_set
-from openwafer.training.session.sparse_model import require_same_sparsity, sparse_parameters
-from openwafer.training.session.sparse_products import with_measured_products
 from openwafer.training.session.speculation import Speculation
 from openwafer.training.session.systems import BegunRun, Systems
 from openwafer.training.session.trainer import Trainer
@@ -86,7 +80,7 @@ class OpenedRun:
         model: in training mode; its weights are in the store.
         planned, execution, trainer: how steps are run.
         buffers: finds the buffers that training changes.
-        mask_log: knows what becomes of the masks of sparse weights.
+        methods: those that the config asks for.
         systems: those of the run; ``None`` where there is one.
         steps_done: the number of the next step.
         stores: what the stores of several systems commit as; ``None`` where none do.
@@ -100,7 +94,7 @@ class OpenedRun:
     execution: Execution
     trainer: Trainer
     buffers: BufferWatch
-    mask_log: MaskLog
+    methods: tuple[MethodRun, ...]
     systems: Systems | None = None
     steps_done: int = 0
     stores: StoreSet | None = None
@@ -140,8 +134,8 @@ class OpenedRun:
             seed=self.config.seed,
             buffers=self.buffers.changed(),
             undone=self.trainer.undone,
-            noise=() if self.trainer.noise is None else self.trainer.noise.state(),
             stores=self.stores,
+            methods={each.saved_as: each.state() for each in self.methods if each.saved_as},
         )
 
     def restore(self, state: RunState) -> None:
@@ -151,8 +145,9 @@ class OpenedRun:
         if self.trainer.scaler is not None and state.loss_scale:
             self.trainer.scaler.restore(state.loss_scale)
         self.trainer.remember(state.undone)
-        if self.trainer.noise is not None:
-            self.trainer.noise.restore(state.noise)
+        for method in self.methods:
+            if method.saved_as in state.methods:
+                method.restore(state.methods[method.saved_as])
 
 
 @contextmanager
@@ -180,11 +175,11 @@ def opened(
     require_embeddings(config.model, dataset.tokenizer)
     notify("building the model")
     model, weights = _build(config, folder, vocab_size, store, is_saved=saved is not None)
-    config = with_measured_products(config, model)
+    config = config.measured(model)
     optimizers = make_optimizers(model, config, vocab_size)
     tracks, buffers = DiskTracks(), BufferWatch(model)
-    masks = _mask_updates(model, config, folder, {} if saved is not None else weights)
-    noise = noise_meter(config, model)
+    opening = RunParts(model, dataset, folder, weights if saved is None else {})
+    methods = tuple(method.begin(opening) for method in config.methods())
     notify("planning the step")
     to_disk = store_options(replace(store, on_transfer=tracks.add), config, systems)
     measured = None if systems is None else systems.measure()
@@ -204,9 +199,8 @@ def opened(
     weights.clear()
     tracks.recorder = execution.recorder
     try:
-        trainer = _make_trainer(config, model, planned, execution, optimizers, noise)
-        masks.attach(execution, None if saved is None else saved.state.counts.steps_applied)
-        held = dataset, model, planned, execution, trainer, buffers, masks.log, systems
+        trainer = _make_trainer(config, model, planned, execution, optimizers, methods)
+        held = dataset, model, planned, execution, trainer, buffers, methods, systems
         run = OpenedRun(config, folder, *held, stores=stores)
         trainer.systems = systems
         if saved is not None:
@@ -231,7 +225,7 @@ def _make_trainer(
     planned: Planned,
     execution: Execution,
     optimizers: Sequence[Optimizer],
-    noise: NoiseMeter | None,
+    methods: Sequence[MethodRun],
 ) -> Trainer:
     if isinstance(execution, LeadingStage):
         return execution.trainer(optimizers)
@@ -239,10 +233,7 @@ def _make_trainer(
     if planned.speculates and isinstance(execution, StreamedExecution):
         speculation = Speculation(execution, model)
     rates = LearningRates(optimizers, config)
-    trainer = Trainer(model, execution, rates, config, speculation)
-    if noise is not None:
-        trainer.measure_noise(noise)
-    return trainer
+    return Trainer(model, execution, rates, config, speculation, methods)
 
 
 def _require_room(
@@ -277,31 +268,10 @@ def _build(
         _require_room(config, folder, vocab_size, store)
         model = build_model(config, vocab_size, folder.path)
         return model, take_weights(model, config)
-    written = load_config(folder.config)
-    require_same_base(written, config)
+    written = type(config).load(folder.config)
     model = build_hollow_model(config, vocab_size, folder.path)
-    require_same_sparsity(model, written, config)
+    config.require_same(written, model)
     return model, {}
-
-
-def _mask_updates(
-    model: nn.Module, config: RunConfig, folder: RunFolder, initial: Mapping[str, torch.Tensor]
-) -> MaskUpdates:
-    """What changes masks; of initial weights, where a run begins with them, it keeps a picture."""
-    parameters = sparse_parameters(model, config)
-    step = rewind_step_of(parameters, config.ema)
-    if step is not None and config.shares_store:
-        raise error(
-            "systems-rewind",
-            f"all weights go back to those of step {step}, and store_systems: all has no way to "
-            "tell the owners of records",
-            help="set store_systems to first, or leave rewind_step out",
-        )
-    rewinding = None if step is None else Rewinding(step, folder.rewind, model)
-    masks = MaskUpdates(model, parameters, rewinding)
-    if initial:
-        masks.draw_first(initial)
-    return masks
 
 
 def _counts_of(saved: SavedRun | None) -> UpdateCounts:
@@ -377,7 +347,7 @@ def open_saved_data(config: RunConfig, folder: RunFolder, saved: SavedRun) -> To
     """The tokens that a run was trained on; raises ``run-data-changed`` for any others."""
     preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))
     tokens = config.data.folder or folder.data
-    _require_same_source(load_config(folder.config).data.source, config.data.source)
+    _require_same_source(type(config).load(folder.config).data.source, config.data.source)
     # The tokens of the run, whatever has become of the source since; sizes to come may change.
     trained_on = preparation.sampling.until(saved.state.steps_done)
     dataset = find_dataset(tokens, trained_on, saved.state.data)

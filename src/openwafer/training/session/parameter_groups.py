@@ -1,9 +1,8 @@
 """From the optimizer section of a config to torch optimizers over a model's parameters."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -11,8 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError, did_you_mean, error
-from openwafer.training.parametrization import Kind, Role
-from openwafer.training.session.mup_rates import scaled
+from openwafer.training.methods.seam import ParameterRules
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.settings import Settings
 from openwafer.training.sparsity.rooms import packed_linears
@@ -24,7 +22,6 @@ BESIDE_MUON = "adamw"
 OF_MATRICES = frozenset({MUON, "adafactor"})
 MAX_LISTED_NAMES = 1000
 FIRST_SUM = "initial_accumulator_value"
-NO_ROLES: Mapping[str, Role] = MappingProxyType({})
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
@@ -46,23 +43,24 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
 
 
 def build_optimizers(
-    model: nn.Module, config: OptimizerConfig, roles: Mapping[str, Role] = NO_ROLES
+    model: nn.Module, config: OptimizerConfig, rules: Sequence[ParameterRules] = ()
 ) -> tuple[Optimizer, ...]:
     """The torch optimizers over the model's trained parameters, one for each algorithm.
 
     Args:
         model: in its dense form or the sparse one.
-        config: of the base model, where there are roles.
-        roles: of all parameters under muP, by name; none under the standard parametrization.
+        config: of the optimizers.
+        rules: of the run's methods, one after the other.
 
     Raises:
-        OpenwaferError: ``pattern-idle``, ``optimizer-option``, ``mup-optimizer``,
-            ``mup-weight-decay``, ``sparse-optimizer``.
+        OpenwaferError: ``pattern-idle``, ``optimizer-option``, ``sparse-optimizer``, and what rules
+            refuse.
     """
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    settings = _settings_by_name(model, trained, config, roles)
-    if roles:
-        settings = {name: scaled(own, roles[name]) for name, own in settings.items()}
+    hidden = {name for rule in rules for name in rule.hidden}
+    settings = _settings_by_name(model, trained, config, hidden)
+    for rule in rules:
+        settings = {name: rule.scaled(name, own) for name, own in settings.items()}
     optimizers: dict[str, list[dict[str, object]]] = {}
     for each in _distinct(settings.values()):
         _check_options(each)
@@ -106,7 +104,7 @@ def _settings_by_name(
     model: nn.Module,
     trained: Mapping[str, nn.Parameter],
     config: OptimizerConfig,
-    roles: Mapping[str, Role],
+    hidden: Collection[str],
 ) -> dict[str, Settings]:
     chosen = Settings(config.name, config.learning_rate, config.weight_decay, config.options)
     tables, sparse = tables_of(model), _sparse_weights(model)
@@ -114,7 +112,7 @@ def _settings_by_name(
     for name, parameter in trained.items():
         own = chosen
         # Muon turns a matrix as a map between features, which a table of embeddings is not.
-        is_table = id(parameter) in tables and not _is_hidden(name, roles)
+        is_table = id(parameter) in tables and name not in hidden
         is_sparse = id(parameter) in sparse
         if config.name == MUON and (is_table or not (is_sparse or parameter.ndim == 2)):
             own = replace(own, optimizer=BESIDE_MUON, options={})
@@ -140,11 +138,6 @@ def _of_sparse_weight(name: str, optimizer: str) -> OpenwaferError:
         f"optimizer.groups: [{{match: ['{name}'], name: adamw, learning_rate: ...}}]; or leave "
         "them dense",
     )
-
-
-def _is_hidden(name: str, roles: Mapping[str, Role]) -> bool:
-    """Whether muP knows a matrix as hidden, be it as wide as some table has rows."""
-    return name in roles and roles[name].kind is Kind.HIDDEN
 
 
 def _distinct(settings: Iterable[Settings]) -> list[Settings]:

@@ -1,7 +1,9 @@
-"""What must be the same for runs whose losses are compared, beside their tokens."""
+"""What must be the same for runs whose losses are compared: their tokens and conditions."""
 
 from dataclasses import dataclass
 
+from openwafer.training.data import TokenDataset
+from openwafer.training.metrics import TokenIdentity
 from openwafer.training.session.config import RunConfig, ScheduleConfig
 from openwafer.training.session.precision import MatmulPrecision, Weights
 
@@ -23,6 +25,11 @@ class RunConditions:
     sparsity: float
     schedule: str
     held_out_tokens: int | None
+
+
+def token_identity(dataset: TokenDataset) -> TokenIdentity:
+    """Which tokens a run trains on."""
+    return TokenIdentity(dataset.tokenizer.fingerprint, dataset.content_fingerprint)
 
 
 def run_conditions(config: RunConfig, sparsity: float) -> RunConditions:

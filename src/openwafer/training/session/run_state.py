@@ -6,9 +6,9 @@ order of the data is one too.
 
 import base64
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -52,8 +52,8 @@ class RunState:
         seed: of the run.
         buffers: values of the model's buffers that its forwards have changed.
         undone: of the last steps, whether updates made at once were undone (see ``speculation``).
-        noise: smoothed signal and noise of the gradients; empty where they were not measured.
         stores: those of which a commit is one's; ``None`` where it has all, and in checkpoints.
+        methods: state of the run's methods by the name that each has for it.
     """
 
     steps_done: Count
@@ -63,12 +63,14 @@ class RunState:
     seed: int
     buffers: Mapping[str, "BufferState"]
     undone: tuple[bool, ...] = ()
-    noise: tuple[float, ...] = ()
     stores: StoreSet | None = None
+    methods: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> Mapping[str, Json]:
-        """As the store keeps it."""
-        return {"version": VERSION, **asdict(self)}
+        """As the store keeps it: what is a method's stands beside the rest."""
+        own = asdict(self)
+        methods = own.pop("methods")
+        return {**methods, "version": VERSION, **own}
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,9 @@ def parse_run_state(state: Mapping[str, object]) -> RunState:
             raise JsonMistake(
                 f"expected version {FIRST_READ_VERSION} to {VERSION}, found {state.get('version')}"
             )
-        return convert(RunState, state)
+        known = {"version", *(own.name for own in fields(RunState))}
+        methods = {name: value for name, value in state.items() if name not in known}
+        return convert(RunState, {**state, "methods": methods})
     except JsonMistake as cause:
         raise _not_written_here("the run", cause) from cause
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, render
 from openwafer.training.collectives.reduced_sums import Reduction
+from openwafer.training.methods.registered import RunConfig, load_config
 from openwafer.training.metrics import GeneratedSample, write_sample
 from openwafer.training.models import TransformersModel, UserModule
 from openwafer.training.models.next_token import require_next_token
@@ -23,7 +24,6 @@ from openwafer.training.session.building import (
     largest_block,
     make_optimizers,
 )
-from openwafer.training.session.config import RunConfig, load_config
 from openwafer.training.session.evaluation import evaluate, held_out, require_held_out
 from openwafer.training.session.export import ExportFormat, export
 from openwafer.training.session.generation import GeneratedTexts, Sampling, generate
@@ -45,7 +45,6 @@ from openwafer.training.session.saved_run import (
     read_newest,
 )
 from openwafer.training.session.shared_stores import StoreFinder
-from openwafer.training.session.sparse_products import with_kept_products
 from openwafer.training.session.systems import Systems, require_alone, require_work_for_all
 from openwafer.training.session.training_loop import TrainResult, train
 from openwafer.training.store import StoreOptions
@@ -231,7 +230,7 @@ class Session:
 
     def _kept_config(self) -> RunConfig:
         """The config with what the run has measured, once it has begun."""
-        return with_kept_products(self.config, self.folder)
+        return self.config.begun_in(self.folder)
 
     def _config_to_train(self) -> RunConfig:
         config = self._kept_config()

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from openwafer.training.metrics import StepMetrics, read_host_memory
-from openwafer.training.session.noise_meter import NoiseMeter
 from openwafer.training.session.systems import SystemStep
 from openwafer.training.store import Part
 from openwafer.training.stream.execute.execution import Execution
@@ -16,12 +15,10 @@ class StepMeter:
 
     Args:
         execution: runs the steps.
-        noise: has measured the step when it ends; ``None`` where nobody asks for it.
     """
 
-    def __init__(self, execution: Execution, noise: NoiseMeter | None) -> None:
+    def __init__(self, execution: Execution) -> None:
         self._execution = execution
-        self._noise = noise
         self.start()
 
     def start(self) -> None:
@@ -44,8 +41,6 @@ class StepMeter:
         seconds = time.perf_counter() - self._start_seconds
         before, after = self._moved, self._moved_bytes()
         fetched, pushed, read, written = (b - a for a, b in zip(before, after, strict=True))
-        noise = None if self._noise is None else self._noise.last
-        estimate = None if noise is None else noise.estimate
         return StepMetrics(
             step=step,
             loss=loss,
@@ -64,10 +59,6 @@ class StepMeter:
             system_seconds=_each(systems, "seconds"),
             system_waiting_seconds=_each(systems, "waiting_seconds"),
             system_received_bytes=_each(systems, "received_bytes"),
-            noise_scale=None if noise is None else noise.samples,
-            gradient_signal=None if estimate is None else estimate.signal,
-            gradient_noise=None if estimate is None else estimate.noise,
-            noise_scale_tokens=None if noise is None else noise.tokens,
         )
 
     def _expert_bytes(self) -> int | None:

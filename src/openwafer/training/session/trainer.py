@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from openwafer.training.data import Batch
+from openwafer.training.methods.seam import MethodRun
 from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import forward_of
 from openwafer.training.session.gradient_norm import GradientNorm
 from openwafer.training.session.learning_rates import LearningRates
 from openwafer.training.session.loss_scale import LossScaler
-from openwafer.training.session.noise_meter import NoiseMeter
 from openwafer.training.session.owned_records import ApplyStep, GradientReport, gathered_reports
 from openwafer.training.session.precision import Precision
 from openwafer.training.session.seeding import seed_micro_batch
@@ -26,6 +26,7 @@ from openwafer.training.session.step_root import StepRoot
 from openwafer.training.session.systems import BegunStep, NotFiniteError, Systems
 from openwafer.training.store.update_rules import clip_coefficient
 from openwafer.training.stream.execute.execution import Execution
+from openwafer.training.stream.execute.micro_batches import Forward
 
 CHECK_EVERY: Final = 100
 """Steps between two in which systems compare their weights."""
@@ -54,10 +55,10 @@ class Trainer:
         rates: of the optimizers' parameter groups.
         config: of the run.
         speculation: undoes updates; ``None`` where a store cannot.
+        methods: of the run.
 
     Attributes:
         systems: those of the run; ``None`` where there is one.
-        noise: measures the gradient noise scale; ``None`` where nobody asks for it.
         scaler: the loss scale of an fp16 run.
         loss, num_tokens: of the last step, over all systems.
     """
@@ -69,6 +70,7 @@ class Trainer:
         rates: LearningRates,
         config: RunConfig,
         speculation: Speculation | None = None,
+        methods: Sequence[MethodRun] = (),
     ) -> None:
         self.scaler = LossScaler(config.loss_scale) if config.precision is Precision.FP16 else None
         self._model = model
@@ -77,7 +79,6 @@ class Trainer:
         self._config = config
         self._speculation = speculation
         self.systems: Systems | None = None
-        self.noise: NoiseMeter | None = None
         self.num_tokens = 0
         self._pass: Callable[[], Outcome] = lambda: Outcome((), None)
         self._outcome = Outcome((), None)
@@ -86,6 +87,9 @@ class Trainer:
         names = [name for name, _ in model.named_parameters()]
         self._norm = GradientNorm(names, execution.updater.norm_dtype)
         execution.watch_gradients(self._watch)
+        self._methods = methods
+        for method in methods:
+            method.attach(execution)
 
     def learning_rate(self, step: int) -> float:
         """Learning rate of the first group at a step."""
@@ -105,9 +109,11 @@ class Trainer:
 
     def _run(self, step: int, batches: Sequence[Batch]) -> Outcome:
         device = self._execution.device
-        forwards = [forward_of(self._model, batch, device.torch_device) for batch in batches]
-        if self.noise is not None:
-            forwards = self.noise.begin_pass(forwards)
+        forwards: Sequence[Forward] = [
+            forward_of(self._model, batch, device.torch_device) for batch in batches
+        ]
+        for method in self._methods:
+            forwards = method.forwards(forwards)
         scale = self._scale
         num_micro_batches = self._config.batch.micro_batches_at(step)
         root = StepRoot(batches, num_micro_batches, scale, self.systems, device)
@@ -141,8 +147,8 @@ class Trainer:
             NotFiniteError: their norm is NaN or infinite and no loss scale is at work.
         """
         decision = self._decision()
-        if self.noise is not None:
-            self.noise.end_step(self._scale, self.num_tokens)
+        for method in self._methods:
+            method.end_step(self._scale, self.num_tokens)
         if self.scaler is not None:
             # The scale moves once the step is settled: a pass that is run again has the old one.
             self.scaler.end_step()
@@ -179,11 +185,6 @@ class Trainer:
             speculation.begin_again(coefficient)
             require_same(self._outcome, self._pass())
         speculation.end_step(is_undone=is_undone)
-
-    def measure_noise(self, meter: NoiseMeter) -> None:
-        """Measure the gradient noise scale of each step from now on."""
-        self.noise = meter
-        meter.attach(self._execution)
 
     @property
     def undone(self) -> tuple[bool, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,10 +15,8 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, r
 from openwafer.trace import Trace
 from openwafer.training.data import TokenDataset
 from openwafer.training.metrics import (
-    MASKS_FORMAT,
     METRICS_FORMAT,
     VALIDATION_FORMAT,
-    MaskChange,
     Progress,
     StepMetrics,
     StepWriter,
@@ -26,23 +25,18 @@ from openwafer.training.metrics import (
     write_tokens,
 )
 from openwafer.training.plan_record import Mode
-from openwafer.training.session.activation_sparsity import describe_activations
 from openwafer.training.session.allocator import returning_holes
-from openwafer.training.session.config import load_config
 from openwafer.training.session.evaluation import evaluate, held_out
 from openwafer.training.session.forward import remark_on_labels
 from openwafer.training.session.interruption import Interruption
-from openwafer.training.session.law_watch import LawWatch, token_identity, watch_by_law
 from openwafer.training.session.learning_rates import remark_on_schedule
 from openwafer.training.session.matmul_precision import measured_remark
-from openwafer.training.session.mup import remark_on_widths
 from openwafer.training.session.opened_run import OpenedRun
 from openwafer.training.session.plan_table import show_plan, show_remarks, show_sizes
+from openwafer.training.session.run_conditions import token_identity
 from openwafer.training.session.run_folder import quoted
 from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saver import Saver
-from openwafer.training.session.sparse_model import remark_on_default, remark_on_updates
-from openwafer.training.session.sparse_products import describe_products
 from openwafer.training.session.step_meter import StepMeter
 from openwafer.training.session.systems import NotFiniteError
 from openwafer.training.session.trainer import Decision
@@ -82,27 +76,26 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
             the device or the model meets.
     """
     log.write(f"training from step {run.steps_done} to {run.config.steps}")
-    for line in describe_products(run.model):
+    for line in chain.from_iterable(method.describe() for method in run.methods):
         log.write(line)
-    if run.trainer.noise is not None:
-        log.write(f"gradient noise scale: {run.trainer.noise.describes}")
     show_plan(run.planned.report, console)
     show_sizes(run.config.batch.sizes, console)
-    remarks = [remark_on_labels(run.model), remark_on_widths(run.config), _other_schedule(run)]
-    remarks += [remark_on_default(run.model, run.config), remark_on_updates(run.config)]
+    remarks = [remark_on_labels(run.model), _other_schedule(run)]
+    remarks += [remark for method in run.config.methods() for remark in method.remarks(run.model)]
+    remarks += [remark for method in run.methods for remark in method.remarks()]
     remarks.append(measured_remark(run.config))
     show_remarks(remarks, console)
     # Asked for before there is a run in the folder, as there may be no such documents.
     validation_data = None if run.config.evaluate is None else held_out(run.dataset)
-    law = watch_by_law(run.config, run.dataset)
-    for warning in () if law is None else law.warnings():
-        console.print(render(warning), markup=False, highlight=False, soft_wrap=True)
     if run.steps_done:
         console.print(f"goes on from step {run.steps_done}", highlight=False)
     if run.steps_done < run.config.steps:
         _describe(run)
     with ExitStack() as stack:
         stack.enter_context(returning_holes(run.planned.report.predicted_host_bytes))
+        for method in run.methods:
+            own_file = method.recording(run.folder, run.steps_done)
+            _tell_of_damage(stack.enter_context(own_file), console)
         loop = _Loop(
             run,
             Saver(run),
@@ -110,13 +103,11 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
             _Lines(
                 stack.enter_context(_metrics_writer(run, console)),
                 stack.enter_context(_validation_writer(run, console)),
-                stack.enter_context(_masks_writer(run, console)),
             ),
             stack.enter_context(_progress(run, console)),
         )
-        loop.judge_by(law, log)
         result = loop.run(stack.enter_context(interruption))
-    for line in describe_activations(run.model):
+    for line in chain.from_iterable(method.summary() for method in run.methods):
         log.write(line)
         console.print(line, markup=False, highlight=False)
     log.write(f"ended at step {result.steps_done}, checkpoint {result.checkpoint}")
@@ -143,7 +134,7 @@ def run_step(run: OpenedRun, saver: Saver) -> Decision:
 def _other_schedule(run: OpenedRun) -> Diagnostic | None:
     if not run.steps_done:
         return None
-    return remark_on_schedule(load_config(run.folder.config), run.config, run.steps_done)
+    return remark_on_schedule(type(run.config).load(run.folder.config), run.config, run.steps_done)
 
 
 def _describe(run: OpenedRun) -> None:
@@ -153,7 +144,8 @@ def _describe(run: OpenedRun) -> None:
     write_tokens(folder.path, token_identity(run.dataset))
     write_environment(folder.path, device=str(run.execution.device.torch_device))
     atomic_file.write_text(folder.plan, to_json(run.planned.report))
-    run.mask_log.write_pictures(folder.path)
+    for method in run.methods:
+        method.lay_down(folder)
     # The config comes last: from here on there is a run in this folder.
     atomic_file.write_text(folder.config, to_yaml(run.config))
 
@@ -172,17 +164,6 @@ def _validation_writer(
     path = run.folder.validation
     first_step = run.steps_done if path.exists() else 0
     writer = StepWriter(path, VALIDATION_FORMAT, first_step=first_step)
-    _tell_of_damage(writer.damaged, console)
-    return writer
-
-
-def _masks_writer(
-    run: OpenedRun, console: Console
-) -> AbstractContextManager[StepWriter[MaskChange] | None]:
-    if run.config.sparsity is None:
-        return nullcontext()
-    path = run.folder.masks
-    writer = StepWriter(path, MASKS_FORMAT, first_step=run.steps_done if path.exists() else 0)
     _tell_of_damage(writer.damaged, console)
     return writer
 
@@ -216,7 +197,6 @@ class _Lines:
 
     metrics: StepWriter[StepMetrics]
     validation: StepWriter[ValidationPoint] | None
-    masks: StepWriter[MaskChange] | None
 
 
 class _Loop:
@@ -233,13 +213,8 @@ class _Loop:
         self._lines = lines
         self._progress = progress
         self._held_out = validation_data
-        self._meter = StepMeter(run.execution, run.trainer.noise)
+        self._meter = StepMeter(run.execution)
         self._trace = Trace()
-        self._law: LawWatch | None = None
-
-    def judge_by(self, law: LawWatch | None, log: RunLog) -> None:
-        """Tell, from now on, whether held-out losses are those that a law expects."""
-        self._law, self._log = law, log
 
     def run(self, interruption: Interruption) -> TrainResult:
         run = self._run
@@ -274,16 +249,10 @@ class _Loop:
             num_tokens=run.trainer.num_tokens,
             systems=() if run.systems is None else run.systems.last_step,
         )
+        for method in run.methods:
+            metrics = method.record(metrics)
         self._lines.metrics.append(metrics)
-        self._note_masks(step)
         self._progress.advance(metrics)
-
-    def _note_masks(self, step: int) -> None:
-        if self._lines.masks is None:
-            return
-        for change in self._run.mask_log.take(step):
-            self._lines.masks.append(change)
-        self._run.mask_log.write_pictures(self._run.folder.path)
 
     @contextmanager
     def _traced(self, step: int) -> Iterator[None]:
@@ -338,11 +307,13 @@ class _Loop:
             return
         loss = evaluate(self._run.opened_model, self._held_out, num_batches)
         step = self._run.steps_done - 1
-        point, text = ValidationPoint(step, loss), f"step {step + 1}: validation loss {loss:.4f}"
-        if self._law is not None:
-            point = self._law.judged(step, loss)
-            text += f"; {self._law.tell(point)}"
-            self._log.write(text)
+        point = ValidationPoint(step, loss)
+        for method in self._run.methods:
+            point = method.judged(point)
+        told = [text for method in self._run.methods if (text := method.tell(point))]
+        text = "; ".join([f"step {step + 1}: validation loss {loss:.4f}", *told])
+        if told:
+            RunLog(self._run.folder.log).write(text)
         self._lines.validation.append(point)
         self._progress.note(text)
 

@@ -266,13 +266,15 @@ WrittenSparsity = float | SparsityGroup | tuple[SparsityGroup, ...]
 _FAR = 2**62
 
 
-def sparsity_groups(written: WrittenSparsity) -> tuple[SparsityGroup, ...]:
-    """The groups that `written` means, in order.
+def sparsity_groups(written: WrittenSparsity | None) -> tuple[SparsityGroup, ...]:
+    """The groups that `written` means, in order; none where nothing is written.
 
     Raises:
         InvalidFieldError: for a number that is no sparsity, an empty list, or a group that can
             never match, since an earlier one takes all.
     """
+    if written is None:
+        return ()
     if isinstance(written, int | float):
         return (SparsityGroup(float(written)),)
     groups = (written,) if isinstance(written, SparsityGroup) else written

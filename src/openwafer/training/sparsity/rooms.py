@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 
 from openwafer.training.sparsity.few_tokens import FewTokens
@@ -50,3 +51,36 @@ def multiplying_few_tokens(model: nn.Module) -> Iterator[list[FewTokens]]:
     finally:
         for module in modules:
             module.few_tokens = None
+
+
+class DenseWeights(Mapping[str, torch.Tensor]):
+    """The weights of a model by the names that they have in its dense form.
+
+    Args:
+        weights: as the store has them, read when asked for.
+        model: whose modules say which are sparse.
+    """
+
+    def __init__(self, weights: Mapping[str, torch.Tensor], model: nn.Module) -> None:
+        self._weights = weights
+        self._rooms = rooms_of(model)
+        self._parameters = dict(model.named_parameters())
+        self._names = [name for name in weights if not is_pattern(name, self._rooms)]
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        values = self._weights[name]
+        room = self._rooms.get(name)
+        if room is None:
+            return values
+        return room.dense(values, self._weights[pattern_name(name)])
+
+    def hollow(self, name: str) -> torch.Tensor:
+        """A tensor of the dtype and shape of a weight, without values."""
+        parameter, room = self._parameters[name], self._rooms.get(name)
+        return parameter if room is None else parameter.new_empty(room.shape, device="meta")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

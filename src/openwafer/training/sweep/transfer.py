@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.models.widths import width_of, with_widths
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import (
@@ -13,7 +14,6 @@ from openwafer.training.session.building import (
     expected_vocab_size,
     make_optimizers,
 )
-from openwafer.training.session.parametrization import Parametrization
 
 
 def parse_widths(text: str) -> Mapping[str, int]:
@@ -43,7 +43,7 @@ def transferred(config: RunConfig, widths: Mapping[str, int]) -> RunConfig:
         OpenwaferError: ``sweep-transfer`` where muP does not know this model or optimizer, with
             its reason; ``width-field``.
     """
-    is_mup = config.parametrization is Parametrization.MUP
+    is_mup = config.is_mup
     own = {field: width_of(config.model, field) for field in widths}
     base = config.base if is_mup else own
     missing = [field for field in widths if field not in base]

@@ -158,13 +158,6 @@ def refused_option(config: RunConfig) -> tuple[str, str] | None:
         (bool(config.batch.schedule), "batch.schedule", "stages pass as many micro-batches a step"),
         (config.shares_store, "store_systems", "each stage has the records of its layers"),
         (config.reduction is Reduction.FAST, "reduction", "no gradients are added over stages"),
-        (config.sparsity is not None, "sparsity", "masks are updated where all weights are"),
-        (
-            config.activation_sparsity is not None,
-            "activation_sparsity",
-            "it is measured as a whole",
-        ),
-        (config.noise_scale is not None, "noise_scale", "no stage has the gradients of a sample"),
         (streaming.store is StoreTier.DISK, "streaming.store", "weights and states stay in memory"),
         (_recomputes(config), "streaming.activations", "stages keep their activations"),
         (
@@ -172,6 +165,7 @@ def refused_option(config: RunConfig) -> tuple[str, str] | None:
             "streaming.experts",
             "each stage has the experts of its layers",
         ),
+        *((bool(each.not_in_stages), each.key, each.not_in_stages) for each in config.methods()),
     )
     return next(((key, reason) for is_asked, key, reason in asked if is_asked), None)
 

@@ -1,11 +1,20 @@
 """What becomes of masks in a run, until its files have it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from openwafer.training.metrics import MaskChange, MaskPicture, picture_of, write_pictures
+from openwafer.training.metrics import (
+    MASKS_FORMAT,
+    MaskChange,
+    MaskPicture,
+    StepWriter,
+    picture_of,
+    write_pictures,
+)
+from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.sparsity.masks import MaskUpdate
 from openwafer.training.sparsity.packed.room import PackedRoom
 from openwafer.training.sparsity.pattern import Pattern
@@ -39,11 +48,20 @@ class MaskLog:
         if name in self.pictured:
             self.draw(name, pattern, steps_done)
 
-    def take(self, step: int) -> Sequence[MaskChange]:
-        """What was noted since the last call, behind a training step."""
-        taken = [replace(change, step=step) for change in self._changes]
+    @contextmanager
+    def recording(self, folder: RunFolder, first_step: int) -> Iterator[Path | None]:
+        """Context in which changes go to the run's file; gives where a damaged one is kept."""
+        first_step = first_step if folder.masks.exists() else 0
+        with StepWriter(folder.masks, MASKS_FORMAT, first_step=first_step) as self._lines:
+            self._folder = folder
+            yield self._lines.damaged
+
+    def record(self, step: int) -> None:
+        """Write what was noted since the last call, behind a training step."""
+        for change in self._changes:
+            self._lines.append(replace(change, step=step))
         self._changes.clear()
-        return taken
+        self.write_pictures(self._folder.path)
 
     def write_pictures(self, run_folder: Path) -> None:
         """Write the pictures, if there are new ones."""

@@ -18,7 +18,7 @@ from openwafer.training.data import (
     read_documents,
 )
 from openwafer.training.labels import IGNORED_LABEL
-from openwafer.training.session.pruning.options import Calibration
+from openwafer.training.methods.pruning.options import Calibration
 
 # As Wanda and SparseGPT are published.
 MOST_TOKENS: Final = 2048

@@ -17,17 +17,15 @@ from torch.autograd.graph import Node
 
 from openwafer.diagnostics import error
 from openwafer.training.data import Batch
+from openwafer.training.methods.mup.base_model import layer_fields_of, mup_of, shapes_of
+from openwafer.training.methods.mup.method import MupKeys, Parametrization
 from openwafer.training.models import with_vocab_size
 from openwafer.training.models.widths import with_widths
 from openwafer.training.parametrization import Layers, layers_of
 from openwafer.training.parametrization.branches import find_branches
 from openwafer.training.parametrization.slopes import Growth, growth_of
 from openwafer.training.session.building import build_model, expected_vocab_size, make_optimizers
-from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import forward_loss, model_inputs
-from openwafer.training.session.mup import layer_fields_of, mup_of
-from openwafer.training.session.mup_depth import shapes_of
-from openwafer.training.session.parametrization import Parametrization
 
 MIN_SIZES = 2
 
@@ -90,7 +88,7 @@ class _Modules:
 
 
 def check_coordinates(
-    config: RunConfig, widths: Sequence[int], num_steps: int = 4, num_seeds: int = 1
+    config: MupKeys, widths: Sequence[int], num_steps: int = 4, num_seeds: int = 1
 ) -> CoordinateCheck:
     """Train a model at several widths, under muP and without, on made-up tokens.
 
@@ -111,7 +109,7 @@ def check_coordinates(
 
 
 def check_depths(
-    config: RunConfig, depths: Sequence[int], num_steps: int = 4, num_seeds: int = 1
+    config: MupKeys, depths: Sequence[int], num_steps: int = 4, num_seeds: int = 1
 ) -> CoordinateCheck:
     """Train a model at several numbers of layers; see :func:`check_coordinates`.
 
@@ -131,9 +129,9 @@ def check_depths(
     return _checked(config, _Check(Side.DEPTH, sorted(set(depths)), num_steps, num_seeds))
 
 
-def _checked(config: RunConfig, check: _Check) -> CoordinateCheck:
+def _checked(config: MupKeys, check: _Check) -> CoordinateCheck:
     _require_sizes(config, check)
-    layers = layer_fields_of(config, expected_vocab_size(config))
+    layers = layer_fields_of(config, config.base, expected_vocab_size(config))
     is_depth = check.side is Side.DEPTH
     fields = {name: size for name, size in config.base.items() if (name in layers) == is_depth}
     if not fields:
@@ -152,7 +150,7 @@ def _checked(config: RunConfig, check: _Check) -> CoordinateCheck:
     )
 
 
-def _layers(config: RunConfig, check: _Check) -> Layers:
+def _layers(config: MupKeys, check: _Check) -> Layers:
     """The layers that the second model has more of than the first."""
     vocab_size = expected_vocab_size(config)
     described = (with_widths(config.model, proportional(config, size)) for size in check.sizes[:2])
@@ -161,7 +159,7 @@ def _layers(config: RunConfig, check: _Check) -> Layers:
     return layers_of(*models)
 
 
-def proportional(config: RunConfig, width: int) -> dict[str, int]:
+def proportional(config: MupKeys, width: int) -> dict[str, int]:
     """The widths of the config's base in proportion, with another value for the first.
 
     Raises:
@@ -185,8 +183,8 @@ def _listed(base: Mapping[str, int]) -> str:
     return ", ".join(f"{name}: {size}" for name, size in base.items())
 
 
-def _require_sizes(config: RunConfig, check: _Check) -> None:
-    if config.parametrization is not Parametrization.MUP:
+def _require_sizes(config: MupKeys, check: _Check) -> None:
+    if not config.is_mup:
         raise error(
             "coordinate-config",
             "the coordinate check compares muP with the standard parametrization, and this config "
@@ -203,7 +201,7 @@ def _require_sizes(config: RunConfig, check: _Check) -> None:
 
 
 def _growths(
-    config: RunConfig, check: _Check, parametrization: Parametrization = Parametrization.MUP
+    config: MupKeys, check: _Check, parametrization: Parametrization = Parametrization.MUP
 ) -> tuple[Growth, ...]:
     by_size: dict[int, Found] = {}
     special = _Modules()
@@ -252,17 +250,16 @@ def _has_sizes(found: Mapping[tuple[str, int], Sequence[float]], module: str) ->
     return all(0 not in sizes for (name, _), sizes in found.items() if name == module)
 
 
-def _outputs(config: RunConfig) -> set[str]:
+def _outputs(config: MupKeys) -> set[str]:
     """Modules that begin smaller in a wider model under muP."""
-    mup = mup_of(config, expected_vocab_size(config))
-    assert mup is not None
+    mup = mup_of(config, config.base, expected_vocab_size(config))
     # What is looked up in a table may be multiplied only behind the table's own module.
     smaller = [name for name, role in mup.roles.items() if role.is_folded or role.own_scale > 1]
     paths = [name.rpartition(".")[0] for name in smaller]
     return {_starred(path) for path in (*mup.multipliers, *paths)}
 
 
-def _train(config: RunConfig, check: _Check, found: Found, special: _Modules) -> None:
+def _train(config: MupKeys, check: _Check, found: Found, special: _Modules) -> None:
     vocab_size = expected_vocab_size(config)
     with TemporaryDirectory(prefix="openwafer-") as scratch:
         model = build_model(config, vocab_size, Path(scratch))

@@ -1,24 +1,22 @@
-"""Whether a run is on the track of a scaling law that was fitted to other runs."""
+"""A scaling law as a method: whether a run is on the track of a law fitted to other runs."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import Diagnostic, Severity
 from openwafer.loss_laws import FAR, Interval, SavedLaw, read_law
-from openwafer.training.data import BatchSizes, TokenDataset
+from openwafer.training.data import BatchSizes
+from openwafer.training.methods.counts.step_count import StepCount, count_step
+from openwafer.training.methods.noise_scale.method import NoiseScaleKeys
+from openwafer.training.methods.seam import Method, MethodRun, RunParts
 from openwafer.training.metrics import TokenIdentity, ValidationPoint
 from openwafer.training.session.config import RunConfig
-from openwafer.training.session.run_conditions import run_conditions
-from openwafer.training.session.step_count import StepCount, count_step
-
-
-def token_identity(dataset: TokenDataset) -> TokenIdentity:
-    """Which tokens a run trains on."""
-    return TokenIdentity(dataset.tokenizer.fingerprint, dataset.content_fingerprint)
+from openwafer.training.session.run_conditions import run_conditions, token_identity
 
 
 @dataclass(frozen=True)
-class LawWatch:
+class LawWatch(MethodRun):
     """A law, and what it is asked for a run.
 
     Attributes:
@@ -37,13 +35,13 @@ class LawWatch:
     sequence_length: int
     steps: int
 
-    def judged(self, step: int, loss: float) -> ValidationPoint:
-        """A held-out loss after the step `step`, beside what the law expects there."""
-        expected = self._expected(step + 1)
+    def judged(self, point: ValidationPoint) -> ValidationPoint:
+        """A held-out loss beside what the law expects there."""
+        expected = self._expected(point.step + 1)
         if expected is None:
-            return ValidationPoint(step, loss)
-        is_on_track = expected.low <= loss <= expected.high
-        return ValidationPoint(step, loss, expected.low, expected.high, is_on_track)
+            return point
+        is_on_track = expected.low <= point.loss <= expected.high
+        return ValidationPoint(point.step, point.loss, expected.low, expected.high, is_on_track)
 
     def tell(self, point: ValidationPoint) -> str:
         """What the law says of a judged loss, for people."""
@@ -60,7 +58,7 @@ class LawWatch:
             text += f", at the end {end.low:.4g} to {end.high:.4g}"
         return text
 
-    def warnings(self) -> tuple[Diagnostic, ...]:
+    def remarks(self) -> tuple[Diagnostic, ...]:
         """A warning where the run ends far outside the computes that the law was fitted to."""
         flops = self._flops(self.steps)
         low, high = self.law.flops_range
@@ -100,18 +98,6 @@ class LawWatch:
         return self.law.expected(self.count.parameters, tokens, self._flops(steps), share)
 
 
-def watch_by_law(config: RunConfig, dataset: TokenDataset) -> LawWatch | None:
-    """What judges the held-out losses of a run; None where its config names no law.
-
-    Raises:
-        OpenwaferError: ``law-file``; ``law-conditions`` where the law speaks of other losses.
-    """
-    if config.law is None:
-        return None
-    count = count_step(config)
-    return make_watch(config.law, config, count, token_identity(dataset), "--set law=")
-
-
 def make_watch(
     path: Path, config: RunConfig, count: StepCount, identity: TokenIdentity, option: str
 ) -> LawWatch:
@@ -125,3 +111,49 @@ def make_watch(
     law.require_conditions(str(path), {**asdict(identity), **asdict(conditions)}, option)
     batch = config.batch
     return LawWatch(path, law, count, batch.sizes, batch.sequence_length, config.steps)
+
+
+@dataclass(frozen=True)
+class LawKeys(NoiseScaleKeys):
+    """The key of a scaling law.
+
+    Attributes:
+        law: a file that ``openwafer fit --json`` wrote, by whose law held-out losses are judged;
+            ``null`` judges none.
+    """
+
+    law: Path | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.law is not None and self.evaluate is None:
+            raise InvalidFieldError(
+                "law",
+                "a law judges held-out losses, and this run takes none",
+                help="set evaluate: {every: 100}, or leave law out",
+            )
+
+    def methods(self) -> tuple[Method, ...]:
+        """See the class that it extends."""
+        found = super().methods()
+        return found if self.law is None else (*found, Law(self, self.law))
+
+
+@dataclass(frozen=True)
+class Law(Method):
+    """Judges the held-out losses of a run."""
+
+    config: NoiseScaleKeys
+    path: Path
+
+    key = "law"
+    not_in_stages = ""
+
+    def begin(self, run: RunParts) -> LawWatch:
+        """The run's watch.
+
+        Raises:
+            OpenwaferError: ``law-file``; ``law-conditions`` where the law speaks of other losses.
+        """
+        count, identity = count_step(self.config), token_identity(run.dataset)
+        return make_watch(self.path, self.config, count, identity, "--set law=")

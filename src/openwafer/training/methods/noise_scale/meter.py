@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
 from torch import nn
 
-from openwafer.diagnostics import OpenwaferError, error
+from openwafer.json_files import convert
+from openwafer.training.methods.seam import MethodRun
+from openwafer.training.metrics import StepMetrics
 from openwafer.training.noise_scale import (
     ExampleNorms,
     NoiseEstimate,
@@ -17,8 +19,8 @@ from openwafer.training.noise_scale import (
     Watched,
     estimate_noise,
 )
-from openwafer.training.session.config import RunConfig
 from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.store.json_state import Json
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.execute.micro_batches import Forward
 
@@ -109,19 +111,23 @@ class _MicroBatches:
         return _total(self._squares.values())
 
 
-class NoiseMeter:
+class NoiseMeter(MethodRun):
     """Measures signal and noise of each step.
 
+    Args:
+        parts: whose gradients are told apart.
+        batch: of the run.
+        text: what is measured, for the log.
+
     Attributes:
-        describes: what is measured, for the log.
         last: of the last step; ``None`` before the first.
     """
 
-    def __init__(
-        self, parts: _Examples | _MicroBatches, batch: BatchConfig, describes: str
-    ) -> None:
-        self.describes = describes
+    saved_as = "noise"
+
+    def __init__(self, parts: _Examples | _MicroBatches, batch: BatchConfig, text: str) -> None:
         self.last: StepNoise | None = None
+        self._text = text
         self._parts = parts
         self._num_in_piece = batch.samples_of_piece
         self._num_samples = batch.size
@@ -134,7 +140,11 @@ class NoiseMeter:
         self._parts.attach(execution)
         execution.watch_gradients(self._watch)
 
-    def begin_pass(self, forwards: Sequence[Forward]) -> list[Forward]:
+    def describe(self) -> list[str]:
+        """See the class that it extends."""
+        return [f"gradient noise scale: {self._text}"]
+
+    def forwards(self, forwards: Sequence[Forward]) -> list[Forward]:
         """The forwards of a pass, to be measured."""
         self._whole.clear()
         self._parts.begin()
@@ -166,53 +176,49 @@ class NoiseMeter:
         tokens = None if samples is None else samples * num_tokens / num_big
         self.last = StepNoise(estimate, samples, tokens)
 
-    def state(self) -> tuple[float, ...]:
+    def record(self, row: StepMetrics) -> StepMetrics:
+        """See the class that it extends."""
+        noise = self.last
+        if noise is None:
+            return row
+        return replace(
+            row,
+            noise_scale=noise.samples,
+            gradient_signal=None if noise.estimate is None else noise.estimate.signal,
+            gradient_noise=None if noise.estimate is None else noise.estimate.noise,
+            noise_scale_tokens=noise.tokens,
+        )
+
+    def state(self) -> Json:
         """Smoothed signal and noise; empty before the first step."""
         if self._smoothed.signal is None or self._smoothed.noise is None:
             return ()
         return self._smoothed.signal, self._smoothed.noise
 
-    def restore(self, state: Sequence[float]) -> None:
-        """Go on from what :meth:`state` of another process was."""
-        if state:
-            self._smoothed.signal, self._smoothed.noise = state
+    def restore(self, state: Json) -> None:
+        """See the class that it extends."""
+        known = convert(tuple[float, ...], state)
+        if known:
+            self._smoothed.signal, self._smoothed.noise = known
 
 
-def noise_meter(config: RunConfig, model: nn.Module) -> NoiseMeter | None:
-    """What measures a run's noise scale, made before its weights stream; ``None`` without.
+def by_examples(model: nn.Module, batch: BatchConfig, watched: Watched) -> NoiseMeter:
+    """A meter of each sample's gradients.
 
     Raises:
-        OpenwaferError: ``noise-scale-systems``, ``noise-scale-layers``.
+        OpenwaferError: ``noise-scale-layers``.
     """
-    if config.noise_scale is None:
-        return None
-    if config.systems > 1:
-        raise error(
-            "noise-scale-systems",
-            f"each of {config.systems} systems sees the examples of its own micro-batches alone, "
-            "and the noise scale is not gathered from them",
-            help="train on one system, or leave noise_scale out",
-        )
-    try:
-        return _by_examples(config, model, config.noise_scale)
-    except OpenwaferError:
-        # Whole micro-batches can be told apart in any model.
-        if config.noise_scale is Watched.NORMS or config.batch.fewest_micro_batches < 2:
-            raise
-        batch = config.batch
-        numbers = " to ".join(
-            map(str, sorted({batch.fewest_micro_batches, batch.most_micro_batches}))
-        )
-        parts = f"{numbers} micro-batches, as the model has other layers than known"
-        return NoiseMeter(_MicroBatches(batch), batch, f"all gradients of {parts}")
-
-
-def _by_examples(config: RunConfig, model: nn.Module, watched: Watched) -> NoiseMeter:
-    batch = config.batch
     norms = PerExampleNorms(model, batch.samples_of_piece, watched)
     what = "normalisation layers" if watched is Watched.NORMS else "all layers"
     text = f"gradients of each sample, of {len(norms.names)} parameters of {what}"
     return NoiseMeter(_Examples(norms), batch, text)
+
+
+def by_micro_batches(batch: BatchConfig) -> NoiseMeter:
+    """A meter of the micro-batches' gradients, for a model whose layers do not tell samples."""
+    numbers = " to ".join(map(str, sorted({batch.fewest_micro_batches, batch.most_micro_batches})))
+    parts = f"{numbers} micro-batches, as the model has other layers than known"
+    return NoiseMeter(_MicroBatches(batch), batch, f"all gradients of {parts}")
 
 
 def _square(gradient: torch.Tensor) -> torch.Tensor:

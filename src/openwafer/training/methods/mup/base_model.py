@@ -1,4 +1,4 @@
-"""muP of a run: the base model that its config names, and what follows for the model itself."""
+"""What a base model that a config names says of the run's own model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,26 +8,23 @@ from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 import torch
 from torch import Tensor, nn
 
-from openwafer.diagnostics import Diagnostic, Severity, error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.data import Batch
-from openwafer.training.models import with_vocab_size
+from openwafer.training.methods.sparsity.method import SparsityKeys
+from openwafer.training.models import ModelConfig, build, with_vocab_size
+from openwafer.training.models.build import build_without_weights
 from openwafer.training.models.widths import width_of, with_widths
 from openwafer.training.parametrization import (
     Draws,
     Mup,
-    Role,
     analyse,
     depths_of,
     layers_of,
     require_same_branches,
+    sequence_lengths,
     stds_by_layer,
 )
-from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import forward_loss, model_inputs
-from openwafer.training.session.mup_depth import layer_fields, shapes_of
-from openwafer.training.session.parameter_groups import NO_ROLES
-from openwafer.training.session.parametrization import Parametrization
-from openwafer.training.session.sparse_model import sparse_parameters
 from openwafer.training.sparsity.masks import InitMethod, Static
 from openwafer.training.sparsity.parameters import SparseParameter
 
@@ -41,109 +38,46 @@ class _Asked:
 
     key: str
     vocab_size: int
-    config: RunConfig = field(compare=False)
+    config: SparsityKeys = field(compare=False)
+    base: Mapping[str, int] = field(compare=False)
 
 
-def mup_of(config: RunConfig, vocab_size: int) -> Mup | None:
-    """What muP does to the model of a run; ``None`` under the standard parametrization.
+def mup_of(config: SparsityKeys, base: Mapping[str, int], vocab_size: int) -> Mup:
+    """What muP does to the model of a run, by the fields of its base model.
 
     Raises:
         OpenwaferError: ``mup-...`` and ``width-field``: base widths that do not fit the model, and
             what muP has no rule for, by name.
     """
-    if config.parametrization is Parametrization.STANDARD:
-        return None
-    key = repr((config.model, config.base, config.sparsity, config.steps, config.seed))
-    return _find(_Asked(key, vocab_size, config))
+    key = repr((config.model, base, config.sparsity, config.steps, config.seed))
+    return _find(_Asked(key, vocab_size, config, base))
 
 
-def roles_of_run(config: RunConfig, vocab_size: int) -> Mapping[str, Role]:
-    """Roles of the parameters by name; none under the standard parametrization."""
-    mup = mup_of(config, vocab_size)
-    return NO_ROLES if mup is None else mup.roles
-
-
-def layer_fields_of(config: RunConfig, vocab_size: int) -> tuple[str, ...]:
-    """The fields of a run's base that say how many layers it has."""
+def layer_fields_of(
+    config: SparsityKeys, base: Mapping[str, int], vocab_size: int
+) -> tuple[str, ...]:
+    """The fields of a base model that say how many layers it has."""
     described = with_vocab_size(config.model, vocab_size)
     with torch.random.fork_rng(devices=[]):
-        small = shapes_of(with_widths(described, config.base), config.seed)
-        return layer_fields(described, config.base, small, config.seed)
-
-
-def foldings_of(config: RunConfig, vocab_size: int, model: nn.Module) -> Mapping[str, float]:
-    """Factors by name of a parameter, with which a model needs no multipliers in its forward.
-
-    Raises:
-        OpenwaferError: ``export-mup`` where no weight can stand for what muP does to a forward.
-    """
-    mup = mup_of(config, vocab_size)
-    if mup is None:
-        return {}
-    for path, rule in mup.attention.items():
-        if getattr(model.get_submodule(path), rule.size) != rule.base_size:
-            raise error(
-                "export-mup",
-                f"the attention of {path!r} divides by the size of a head, and that of other "
-                "programs by its root",
-                notes=("the heads of this model are larger than those of its base model",),
-                help="train with more heads in place of larger ones: name their number in base",
-            )
-    if mup.unfolded and any(mup.multipliers[path] != 1 for path in mup.unfolded):
-        raise error(
-            "export-mup",
-            f"the input of {mup.unfolded[0]!r} is multiplied by "
-            f"{mup.multipliers[mup.unfolded[0]]:g}, and no weight before it can stand for that",
-            help="train a model whose head has a weight of its own",
-        )
-    return {name: factor for name, factor in mup.foldings.items() if factor != 1}
-
-
-def require_same_base(before: RunConfig, now: RunConfig) -> None:
-    """Refuse to go on with a model that computes something else.
-
-    Raises:
-        OpenwaferError: ``mup-changed``.
-    """
-    for key in ("parametrization", "base"):
-        found, asked = getattr(before, key), getattr(now, key)
-        if found != asked:
-            raise error(
-                "mup-changed",
-                f"the run was begun with {key}: {found}, and is to go on with {asked}",
-                help="leave parametrization and base of a run as they are, or begin a new run",
-            )
-
-
-def remark_on_widths(config: RunConfig) -> Diagnostic | None:
-    """A warning where the model is as wide as its base model, so that nothing is scaled."""
-    if config.parametrization is Parametrization.STANDARD:
-        return None
-    if any(width_of(config.model, name) != width for name, width in config.base.items()):
-        return None
-    return Diagnostic(
-        Severity.WARNING,
-        "mup-base",
-        "the model has the widths of its base model, so that muP scales nothing",
-        help="make the model wider than base, or leave parametrization out",
-    )
+        small = shapes_of(with_widths(described, base), config.seed)
+        return layer_fields(described, base, small, config.seed)
 
 
 # A run asks for its model, its optimizers and its room, one after the other.
 @lru_cache(maxsize=1)
 def _find(asked: _Asked) -> Mup:
-    config = asked.config
-    _require_wider(config)
+    config, base_fields = asked.config, asked.base
+    _require_wider(config, base_fields)
     described, seed = with_vocab_size(config.model, asked.vocab_size), config.seed
     run = partial(_forward, vocab_size=asked.vocab_size)
     with torch.random.fork_rng(devices=[]):
         model = shapes_of(described, seed)
         shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
         with Draws() as draws:
-            shallow = shapes_of(with_widths(described, config.base), seed)
+            shallow = shapes_of(with_widths(described, base_fields), seed)
         stds = draws.stds(shallow)
-        layers = layer_fields(described, config.base, shallow, seed)
-        widths = {name: size for name, size in config.base.items() if name not in layers}
+        layers = layer_fields(described, base_fields, shallow, seed)
+        widths = {name: size for name, size in base_fields.items() if name not in layers}
         wider = {name: 2 * width for name, width in widths.items()}
         base = shapes_of(with_widths(described, widths), seed) if layers else shallow
         delta = shapes_of(with_widths(described, wider), seed)
@@ -154,7 +88,7 @@ def _find(asked: _Asked) -> Mup:
         mup = analyse(base, delta, shapes, stds, run)
         require_same_branches(base, delta, run)
         if layers:
-            ratios = [width_of(described, name) / config.base[name] for name in layers]
+            ratios = [width_of(described, name) / base_fields[name] for name in layers]
             mup = mup.with_depths(depths_of(shallow, base, ratios, run))
     return mup.with_densities(_densities(model, config))
 
@@ -183,8 +117,8 @@ def _forward(model: nn.Module, vocab_size: int) -> Tensor:
         ) from cause
 
 
-def _require_wider(config: RunConfig) -> None:
-    for name, width in config.base.items():
+def _require_wider(config: SparsityKeys, base: Mapping[str, int]) -> None:
+    for name, width in base.items():
         found = width_of(config.model, name)
         if width > found:
             raise error(
@@ -194,10 +128,10 @@ def _require_wider(config: RunConfig) -> None:
             )
 
 
-def _densities(model: nn.Module, config: RunConfig) -> dict[str, float]:
+def _densities(model: nn.Module, config: SparsityKeys) -> dict[str, float]:
     """The share that is kept of each sparse weight."""
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    found = sparse_parameters(model, config)
+    found = config.sparse_parameters(model)
     for name, parameter in found.items():
         _require_random(name, parameter)
     return {name: parameter.capacity / sizes[name] for name, parameter in found.items()}
@@ -213,3 +147,47 @@ def _require_random(name: str, parameter: SparseParameter) -> None:
         f"muP has a rule for weights that random masks keep throughout, and {name!r} has {found}",
         help="set algorithm: static and init_method: random, or leave parametrization out",
     )
+
+
+def layer_fields(
+    described: ModelConfig, base: Mapping[str, int], small: nn.Module, seed: int
+) -> tuple[str, ...]:
+    """The fields of a base model that say how often layers repeat.
+
+    A model that is twice as large in all of them has parameters that the base model does not, and
+    loses them where it is not in this one.
+
+    Args:
+        described: the model.
+        base: fields of its base model.
+        small: the base model.
+        seed: to build others with.
+    """
+    lengths = sequence_lengths(small).values()
+    candidates = [name for name, size in base.items() if size in lengths]
+    if not candidates:
+        return ()
+    doubled = {name: 2 * size for name, size in base.items()}
+    names = _names(shapes_of(with_widths(described, doubled), seed))
+    if names == _names(small):
+        return ()
+    found = []
+    for name in candidates:
+        try:
+            halved = shapes_of(with_widths(described, {**doubled, name: base[name]}), seed)
+        except OpenwaferError:
+            # Two widths that do not go together, such as a size and a number of heads.
+            continue
+        if _names(halved) != names:
+            found.append(name)
+    return tuple(found)
+
+
+def shapes_of(described: ModelConfig, seed: int) -> nn.Module:
+    """A model, without weights where it can be built so."""
+    found = build_without_weights(described, seed)
+    return build(described, seed) if found is None else found
+
+
+def _names(model: nn.Module) -> set[str]:
+    return {name for name, _ in model.named_parameters()}

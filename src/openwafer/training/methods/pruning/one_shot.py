@@ -12,10 +12,10 @@ from transformers.pytorch_utils import Conv1D
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.data import Batch
-from openwafer.training.session.default_filter import dense_by_default
+from openwafer.training.methods.pruning.layer_walk import calls_by_layer
+from openwafer.training.methods.pruning.options import Pruning, PruningMethod
+from openwafer.training.methods.sparsity.sparse_model import dense_by_default
 from openwafer.training.session.forward import forward_loss, model_inputs
-from openwafer.training.session.pruning.layer_walk import calls_by_layer
-from openwafer.training.session.pruning.options import Pruning, PruningMethod
 from openwafer.training.sparsity.masks import (
     Blocks,
     Target,

@@ -12,15 +12,14 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from openwafer.training.methods.noise_scale.method import NoiseScaleKeys
 from openwafer.training.session.building import (
     build_hollow_model,
     expected_vocab_size,
     make_workload,
 )
-from openwafer.training.session.config import RunConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.precision import Precision, Weights
-from openwafer.training.session.sparse_model import sparse_parameters
 from openwafer.training.stream.layers import Layer, partition
 from openwafer.training.stream.plan.dry_run import Workload, autocast, faked, placed
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
@@ -74,7 +73,7 @@ class _Walk:
     attentions: int
 
 
-def count_step(config: RunConfig) -> StepCount:
+def count_step(config: NoiseScaleKeys) -> StepCount:
     """Count one sample of a run's batches.
 
     Nothing is computed, no weight drawn and no data read, unless the model's control flow depends
@@ -108,7 +107,7 @@ def count_step(config: RunConfig) -> StepCount:
     )
 
 
-def in_16_bit(config: RunConfig) -> RunConfig:
+def in_16_bit(config: NoiseScaleKeys) -> NoiseScaleKeys:
     """One sample of a run on one system, in 16-bit and without zeros."""
     return replace(
         config,
@@ -181,7 +180,7 @@ def _walk(workload: Workload, names: list[str], mode: RememberingFakeMode | None
     return _Walk(forward, backward, layer, left, widths[-1], num_attentions(calls))
 
 
-def _sparse_shares(model: nn.Module, config: RunConfig) -> list[tuple[int, float]]:
+def _sparse_shares(model: nn.Module, config: NoiseScaleKeys) -> list[tuple[int, float]]:
     """Of each sparse weight its elements, and its mean sparsity."""
     steps = {config.steps * index // NUM_STEPS_ASKED for index in range(NUM_STEPS_ASKED)}
     return [
@@ -189,5 +188,5 @@ def _sparse_shares(model: nn.Module, config: RunConfig) -> list[tuple[int, float
             model.get_parameter(name).numel(),
             fmean(found.algorithm.target.sparsity_at(step) for step in sorted(steps)),
         )
-        for name, found in sparse_parameters(model, config).items()
+        for name, found in config.sparse_parameters(model).items()
     ]

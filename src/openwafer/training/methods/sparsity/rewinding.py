@@ -8,10 +8,9 @@ from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.session.saved_arrays import SavedWeights, checkpoint_arrays
-from openwafer.training.session.sparse_model import DenseWeights
 from openwafer.training.sparsity.masks import IMP
 from openwafer.training.sparsity.parameters import SparseParameter
-from openwafer.training.sparsity.rooms import is_pattern, pattern_name, rooms_of
+from openwafer.training.sparsity.rooms import DenseWeights, is_pattern, pattern_name, rooms_of
 from openwafer.training.store import Part, read_checkpoint, save_checkpoint
 from openwafer.training.store.checkpoint import require_fit
 from openwafer.training.store.checkpoint_index import INDEX_NAME
@@ -33,26 +32,24 @@ class Rewinding:
         step: whose weights are kept; 0 is before the first.
         folder: for the copy, a portable checkpoint.
         model: whose sparse modules say which weights are sparse.
+        is_new: whether the run begins, and does not go on from what it has saved.
     """
 
-    def __init__(self, step: int, folder: Path, model: nn.Module) -> None:
+    def __init__(self, step: int, folder: Path, model: nn.Module, *, is_new: bool) -> None:
         self._step = step
         self._folder = folder
         self._model = model
+        self._is_new = is_new
         self._rooms = rooms_of(model)
 
-    def attach(self, execution: Execution, steps_applied: int | None) -> None:
+    def attach(self, execution: Execution) -> None:
         """Keep the step when it is reached.
-
-        Args:
-            execution: of the run.
-            steps_applied: behind the saved step from which the run goes on; ``None`` begins it.
 
         Raises:
             OpenwaferError: ``sparsity-rewind`` where a run that is past the step has no copy of
                 it, ``checkpoint-mismatch``.
         """
-        if steps_applied is not None and steps_applied >= self._step:
+        if not self._is_new and execution.updater.counts.steps_applied >= self._step:
             self._require_copy(execution)
         elif self._step == 0:
             self._keep(execution)

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.diagnostics import counted, error
+from openwafer.training.methods.counts.step_count import in_16_bit, repeated_layers
+from openwafer.training.methods.noise_scale.method import NoiseScaleKeys
 from openwafer.training.session.building import (
     build_hollow_model,
     expected_vocab_size,
     make_workload,
 )
-from openwafer.training.session.config import RunConfig
-from openwafer.training.session.step_count import in_16_bit, repeated_layers
 from openwafer.training.stream.plan.dry_run import Workload, autocast, faked, placed
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.plan.fused_kernels import fused_kernels
@@ -104,7 +104,7 @@ class _Walk:
             passed.register_hook(lambda _: self.turn(index))
 
 
-def count_layers(config: RunConfig) -> tuple[LayerCount, ...]:
+def count_layers(config: NoiseScaleKeys) -> tuple[LayerCount, ...]:
     """Count one sample of a run's batches, layer by layer, zeros of sparse weights as if dense.
 
     The layers are those that a model repeats, with what is done before them and behind them.

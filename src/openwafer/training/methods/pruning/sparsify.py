@@ -18,6 +18,21 @@ from openwafer.atomic_file import sync_path
 from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import error
 from openwafer.training.data import load_tokenizer
+from openwafer.training.methods.pruning.one_shot import (
+    PrunedWeight,
+    is_linear,
+    maps_to_prune,
+    prune,
+)
+from openwafer.training.methods.pruning.options import Calibration, Pruning
+from openwafer.training.methods.pruning.progress import PruningProgress
+from openwafer.training.methods.pruning.samples import (
+    describe_samples,
+    sample_length,
+    samples_of_run,
+    samples_of_texts,
+)
+from openwafer.training.methods.sparsity.sparse_model import remark_on_dense
 from openwafer.training.models import CheckpointFolder, UserModule, build, hugging_face_files
 from openwafer.training.models.checkpoint_folder import CONFIG_FILE
 from openwafer.training.models.next_token import is_of_texts
@@ -28,7 +43,6 @@ from openwafer.training.session.building import (
     SCRATCH_RESIDENT_BYTES,
     require_embeddings,
 )
-from openwafer.training.session.default_filter import remark_on_dense
 from openwafer.training.session.export import ExportFormat, export
 from openwafer.training.session.forward import require_tokens
 from openwafer.training.session.model_folder import (
@@ -39,20 +53,6 @@ from openwafer.training.session.model_folder import (
 )
 from openwafer.training.session.opened_run import open_saved_data
 from openwafer.training.session.plan_table import show_remarks
-from openwafer.training.session.pruning.one_shot import (
-    PrunedWeight,
-    is_linear,
-    maps_to_prune,
-    prune,
-)
-from openwafer.training.session.pruning.options import Calibration, Pruning
-from openwafer.training.session.pruning.progress import PruningProgress
-from openwafer.training.session.pruning.samples import (
-    describe_samples,
-    sample_length,
-    samples_of_run,
-    samples_of_texts,
-)
 from openwafer.training.session.saved_run import SavedRun, read_newest
 from openwafer.training.session.session import Session
 from openwafer.training.store import ArraySpec

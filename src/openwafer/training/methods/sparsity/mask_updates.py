@@ -1,12 +1,18 @@
 """Changes the masks of sparse weights between training steps, in the parameter store."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 from torch import Tensor, nn
 
-from openwafer.training.session.dense_gradients import DenseGradients
-from openwafer.training.session.mask_log import MaskLog
-from openwafer.training.session.rewinding import Rewinding
+from openwafer.training.methods.seam import MethodRun
+from openwafer.training.methods.sparsity.dense_gradients import DenseGradients
+from openwafer.training.methods.sparsity.mask_log import MaskLog
+from openwafer.training.methods.sparsity.rewinding import Rewinding
+from openwafer.training.methods.sparsity.sparse_products import describe_products
+from openwafer.training.metrics import StepMetrics
+from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.sparsity.masks import (
     IMP,
     RigL,
@@ -25,16 +31,13 @@ from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.records import has_master, master_of, write_weight
 
 
-class MaskUpdates:
-    """Updates the masks of a run; attached to an execution it needs no further calls.
+class MaskUpdates(MethodRun):
+    """Updates the masks of a run between its steps.
 
     Args:
         model: whose sparse modules compute gradients.
         parameters: how each sparse weight is sparse, by name.
         rewinding: goes back to earlier weights, where pruning does.
-
-    Attributes:
-        log: knows what updates have done.
     """
 
     def __init__(
@@ -45,29 +48,42 @@ class MaskUpdates:
     ) -> None:
         self._parameters = parameters
         self._rewinding = rewinding
+        self._model = model
         self._rooms = rooms_of(model)
-        self.log = MaskLog(self._rooms)
+        self._log = MaskLog(self._rooms)
         self._gradients = DenseGradients(model, parameters)
         self._algorithms = {parameter.algorithm for parameter in parameters.values()}
 
     def draw_first(self, weights: Mapping[str, Tensor]) -> None:
         """Make pictures of the masks that a run begins with, by the names of its parameters."""
-        for name in self.log.pictured:
-            self.log.draw(name, self._rooms[name].pattern(weights[pattern_name(name)]), 0)
+        for name in self._log.pictured:
+            self._log.draw(name, self._rooms[name].pattern(weights[pattern_name(name)]), 0)
 
-    def attach(self, execution: Execution, steps_applied: int | None) -> None:
-        """Update masks from the next step on.
+    def describe(self) -> list[str]:
+        """How products use the masks."""
+        return describe_products(self._model)
 
-        Args:
-            execution: of the run.
-            steps_applied: behind the saved step from which the run goes on; ``None`` begins it.
-        """
+    def attach(self, execution: Execution) -> None:
+        """Update masks from the next step on."""
         if self._rewinding is not None:
-            self._rewinding.attach(execution, steps_applied)
+            self._rewinding.attach(execution)
         execution.between_steps(
             lambda end: self._update(end, execution.updater.counts), self.is_due
         )
         self._gradients.attach(execution)
+
+    def lay_down(self, folder: RunFolder) -> None:
+        """See the class that it extends."""
+        self._log.write_pictures(folder.path)
+
+    def recording(self, folder: RunFolder, first_step: int) -> AbstractContextManager[Path | None]:
+        """See the class that it extends."""
+        return self._log.recording(folder, first_step)
+
+    def record(self, row: StepMetrics) -> StepMetrics:
+        """See the class that it extends."""
+        self._log.record(row.step)
+        return row
 
     def is_due(self, steps_applied: int) -> bool:
         """Whether any mask is updated behind so many steps; the store is flushed for it."""
@@ -112,7 +128,7 @@ class MaskUpdates:
         dense = before.dense(weights[: before.num_kept])
         found = updated(algorithm, step, name, dense, mask, candidates)
         if not (found.num_dropped or found.num_regrown):
-            self.log.note(name, found, before, step)
+            self._log.note(name, found, before, step)
             return
 
         def moved(values: Tensor) -> Tensor:
@@ -127,4 +143,4 @@ class MaskUpdates:
                 state.copy_(moved(state))
         after = Pattern.from_mask(found.mask)
         packed.copy_(room.packed(after))
-        self.log.note(name, found, after, step)
+        self._log.note(name, found, after, step)

@@ -2,54 +2,27 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from glob import escape
 
-import torch
 from torch import nn
 
-from openwafer.training.session.config import RunConfig, load_config
-from openwafer.training.session.precision import Precision, Weights
-from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.session.config import RunConfig
+from openwafer.training.session.matmul_precision import multiplies_floats_on_cpu
 from openwafer.training.sparsity.choice import WrittenProducts, first_match
 from openwafer.training.sparsity.multiplication import Products, Skipping
 from openwafer.training.sparsity.rooms import packed_linears
 
 
-def products_to_pack(config: RunConfig) -> WrittenProducts:
+def products_to_pack(config: RunConfig, written: WrittenProducts) -> WrittenProducts:
     """What the config says; dense ones where there are no others to compare them with."""
-    if config.sparse_products is Products.MEASURED and not multiplies_floats_on_cpu(config):
+    if written is Products.MEASURED and not multiplies_floats_on_cpu(config):
         return Products.DENSE
-    return config.sparse_products
+    return written
 
 
-def multiplies_floats_on_cpu(config: RunConfig) -> bool:
-    """Whether products of a run are those of 32-bit floats on the CPU."""
-    has_floats = config.precision is Precision.FP32 and config.weights is Weights.FP32
-    return computes_on(config) == "cpu" and has_floats
-
-
-def computes_on(config: RunConfig) -> str:
-    """The device of a run, such as cpu or cuda:1."""
-    if config.streaming.device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return config.streaming.device
-
-
-def with_kept_products(config: RunConfig, folder: RunFolder) -> RunConfig:
-    """The config with what its run has measured before, if it has begun."""
-    if config.sparse_products is Products.MEASURED and folder.config.is_file():
-        kept = load_config(folder.config).sparse_products
-        if isinstance(kept, dict):
-            return replace(config, sparse_products=kept)
-    return config
-
-
-def with_measured_products(config: RunConfig, model: nn.Module) -> RunConfig:
-    """The config with what was measured for the weights of its model."""
-    if config.sparse_products is not Products.MEASURED:
-        return config
-    return replace(config, sparse_products=_written(_skipping(model)))
+def measured_products(model: nn.Module) -> WrittenProducts:
+    """What was measured for the weights of a model, as a config has it."""
+    return _written(_skipping(model))
 
 
 def describe_products(model: nn.Module) -> list[str]:

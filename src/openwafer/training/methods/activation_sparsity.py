@@ -1,12 +1,19 @@
-"""Linear modules of a run's model that skip the zeros of their inputs."""
+"""Activation sparsity as a method: linear modules that skip the zeros of their inputs."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import torch
 from torch import nn
 
+from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError, did_you_mean, error
+from openwafer.training.methods.seam import Method, MethodRun, RunParts
+from openwafer.training.session.building import make_workload
+from openwafer.training.session.config import RunConfig
+from openwafer.training.session.matmul_precision import computes_on
+from openwafer.training.session.precision import Precision, Weights
 from openwafer.training.sparsity.activations.choice import ActivationChoice, WrittenActivations
 from openwafer.training.sparsity.activations.module import (
     ActivationLinear,
@@ -20,6 +27,73 @@ from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.plan.hollow_copy import hollow_copy
 
 CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class ActivationKeys(RunConfig):
+    """The key of activation sparsity.
+
+    Attributes:
+        activation_sparsity: ``auto``, or globs of the names of linear modules, whose inputs come
+            from a ReLU or the like: where these have many zeros, products skip them, forward and
+            backward, on the CPU in fp32. Sums then have another order; ``null`` never does.
+    """
+
+    activation_sparsity: WrittenActivations | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_fp32 = self.precision is Precision.FP32 and self.weights is Weights.FP32
+        if self.activation_sparsity is not None and not is_fp32:
+            raise InvalidFieldError(
+                "activation_sparsity",
+                f"zeros are skipped in fp32, and here precision is {self.precision} and weights "
+                f"are {self.weights}",
+                help="leave activation_sparsity out, or set both to fp32",
+            )
+
+    def methods(self) -> tuple[Method, ...]:
+        """See the class that it extends."""
+        found, written = super().methods(), self.activation_sparsity
+        return found if written is None else (*found, ActivationSparsity(self, written))
+
+
+@dataclass(frozen=True)
+class ActivationSparsity(Method):
+    """Lets products skip the zeros of their inputs."""
+
+    config: RunConfig
+    written: WrittenActivations
+
+    key = "activation_sparsity"
+    not_in_stages = "it is measured as a whole"
+
+    def shape_forward(self, model: nn.Module, vocab_size: int) -> None:
+        """Replace the linear modules that are asked for.
+
+        Raises:
+            OpenwaferError: ``activation-sparsity``, ``activation-zeros``.
+        """
+        device = computes_on(self.config)
+        if device != "cpu":
+            raise error(
+                "activation-sparsity",
+                f"activation_sparsity skips zeros on the CPU, and this run computes on {device}",
+                help="leave activation_sparsity out, or set streaming.device to cpu",
+            )
+        skip_zeros_of_inputs(self.written, make_workload(model, self.config, vocab_size))
+
+    def begin(self, run: RunParts) -> MethodRun:
+        """See the class that it extends."""
+        return _Tallies(run.model)
+
+
+class _Tallies(MethodRun):
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+
+    def summary(self) -> Iterator[str]:
+        return describe_activations(self._model)
 
 
 def skip_zeros_of_inputs(written: WrittenActivations, workload: Workload) -> None:

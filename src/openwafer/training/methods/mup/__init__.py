@@ -1,0 +1,1 @@
+"""muP: settings that were tuned on a small model, scaled to a larger one."""

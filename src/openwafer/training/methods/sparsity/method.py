@@ -1,0 +1,180 @@
+"""Sparse weights as a method: their keys, and what they ask of a model, a plan and a run."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from torch import Tensor, nn
+
+from openwafer.config import InvalidFieldError
+from openwafer.diagnostics import Diagnostic, error
+from openwafer.training.methods.averages import AverageKeys
+from openwafer.training.methods.seam import Method, RunParts
+from openwafer.training.methods.sparsity.dense_gradients import held_gradients
+from openwafer.training.methods.sparsity.mask_updates import MaskUpdates
+from openwafer.training.methods.sparsity.rewinding import Rewinding, rewind_step_of
+from openwafer.training.methods.sparsity.sparse_model import (
+    dense_by_default,
+    remark_on_default,
+    remark_on_updates,
+    require_same_sparsity,
+    shapes_of,
+)
+from openwafer.training.methods.sparsity.sparse_products import measured_products, products_to_pack
+from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.sparsity.choice import WrittenProducts
+from openwafer.training.sparsity.masks import initial_mask
+from openwafer.training.sparsity.multiplication import Products
+from openwafer.training.sparsity.options import SparsityGroup, WrittenSparsity, sparsity_groups
+from openwafer.training.sparsity.packed_linear import is_plain, pack_linears
+from openwafer.training.sparsity.parameters import SparseParameter, resolve
+from openwafer.training.stream.plan.dry_run import Workload
+
+
+@dataclass(frozen=True)
+class SparsityKeys(AverageKeys):
+    """The keys of sparse weights.
+
+    Attributes:
+        sparsity: share of zeros in weights of linear modules but heads and routers, or groups of
+            parameters with algorithms of their own; ``null`` is dense.
+        sparse_products: auto, dense, sparse or measured: whether products with sparse weights skip
+            zeros; dense ones have the bits of masked dense training. Or the fewest tokens with
+            which they do, ``null`` for never, by globs of names, which is how a run keeps what it
+            has measured.
+    """
+
+    sparsity: WrittenSparsity | None = None
+    sparse_products: WrittenProducts = Products.AUTO
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sparsity_groups(self.sparsity)
+        if isinstance(self.sparse_products, dict):
+            for name, tokens in self.sparse_products.items():
+                if tokens is not None and tokens < 1:
+                    raise InvalidFieldError(
+                        "sparse_products", f"expected at least 1 token for {name}, found {tokens}"
+                    )
+
+    @property
+    def sparse_groups(self) -> tuple[SparsityGroup, ...]:
+        """The groups of sparse weights; none of a dense run."""
+        return sparsity_groups(self.sparsity)
+
+    def sparse_parameters(self, model: nn.Module) -> dict[str, SparseParameter]:
+        """The weights that the run keeps sparse, of its model in the dense form or the sparse one.
+
+        Raises:
+            OpenwaferError: what a filter or a schedule asks for cannot be.
+        """
+        groups = self.sparse_groups
+        if not groups:
+            return {}
+        dense = dense_by_default(model, is_plain)
+        return resolve(groups, shapes_of(model), dense, self.steps, self.seed)
+
+    def methods(self) -> tuple[Method, ...]:
+        """See the class that it extends."""
+        found = super().methods()
+        return found if self.sparsity is None else (*found, Sparsity(self))
+
+    def measured(self, model: nn.Module) -> Self:
+        """See the class that it extends."""
+        config = super().measured(model)
+        if self.sparse_products is not Products.MEASURED:
+            return config
+        return replace(config, sparse_products=measured_products(model))
+
+    def begun_in(self, folder: RunFolder) -> Self:
+        """See the class that it extends."""
+        config = super().begun_in(folder)
+        if self.sparse_products is Products.MEASURED and folder.config.is_file():
+            kept = self.load(folder.config).sparse_products
+            if isinstance(kept, dict):
+                return replace(config, sparse_products=kept)
+        return config
+
+    def require_same(self, before: Self, model: nn.Module) -> None:
+        """Refuse to go on with sparse weights that the store has no room for.
+
+        Raises:
+            OpenwaferError: see :func:`require_same_sparsity`.
+        """
+        super().require_same(before, model)
+        written, wanted = (config.sparse_parameters(model) for config in (before, self))
+        require_same_sparsity(model, written, wanted, self.steps)
+
+
+@dataclass(frozen=True)
+class Sparsity(Method):
+    """Keeps weights sparse, and updates their masks between steps."""
+
+    config: SparsityKeys
+
+    key = "sparsity"
+    not_in_stages = "masks are updated where all weights are"
+
+    @property
+    def one_store(self) -> str:
+        """See the class that it extends."""
+        rewinds = any(group.rewind_step is not None for group in self.config.sparse_groups)
+        return "rewind_step goes back in one store alone" if rewinds else ""
+
+    def shape_weights(self, model: nn.Module, *, has_weights: bool) -> None:
+        """Give a dense model the run's sparse weights; without weights only room for them."""
+        config = self.config
+        chosen = config.sparse_parameters(model)
+
+        def first_mask(name: str, weight: Tensor) -> Tensor:
+            method, target = chosen[name].init_method, chosen[name].algorithm.target
+            sparsity = target.sparsity_at(0)
+            return initial_mask(method, weight, sparsity, name, config.seed, target.structure)
+
+        capacities = {name: parameter.capacity for name, parameter in chosen.items()}
+        products = products_to_pack(config, config.sparse_products)
+        pack_linears(model, capacities, first_mask if has_weights else None, products)
+
+    def planned(self, workload: Workload) -> Workload:
+        """Room for the gradients of whole weights, by which RigL grows.
+
+        Raises:
+            OpenwaferError: ``systems-rigl``.
+        """
+        config, model = self.config, workload.model
+        held = held_gradients(model, config.sparse_parameters(model), config.steps)
+        if held.by_weight and config.systems > 1:
+            name = next(iter(held.by_weight))
+            raise error(
+                "systems-rigl",
+                f"RigL grows {name!r} by the gradient of the whole weight, and each of "
+                f"{config.systems} systems has that of its own micro-batches",
+                help="choose the algorithm set, static or gmp, or train on one system",
+            )
+        return replace(workload, held_gradients=held)
+
+    def remarks(self, model: nn.Module) -> tuple[Diagnostic | None, ...]:
+        """Of matrices that stay dense unasked, and of masks that are never updated."""
+        groups = self.config.sparse_groups
+        return remark_on_default(model, groups), remark_on_updates(groups, self.config.steps)
+
+    def begin(self, run: RunParts) -> MaskUpdates:
+        """What changes masks; of initial weights, where a run begins with them, it keeps a picture.
+
+        Raises:
+            OpenwaferError: ``systems-rewind``, ``sparsity-rewind``.
+        """
+        parameters = self.config.sparse_parameters(run.model)
+        step = rewind_step_of(parameters, self.config.ema)
+        if step is not None and self.config.shares_store:
+            raise error(
+                "systems-rewind",
+                f"all weights go back to those of step {step}, and store_systems: all has no way "
+                "to tell the owners of records",
+                help="set store_systems to first, or leave rewind_step out",
+            )
+        folder, is_new = run.folder.rewind, bool(run.weights)
+        rewinding = None if step is None else Rewinding(step, folder, run.model, is_new=is_new)
+        masks = MaskUpdates(run.model, parameters, rewinding)
+        if run.weights:
+            masks.draw_first(run.weights)
+        return masks
