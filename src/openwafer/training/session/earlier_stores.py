@@ -27,7 +27,8 @@ from openwafer.training.store.manifest import MANIFEST_NAME, READY_NAME, read_ma
 from openwafer.training.store.record_access import Records
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.replicas.ownership import dealing_of
-from openwafer.training.stream.replicas.run_store import Asking, LendParts, RunStore, serve
+from openwafer.training.systems.all_records import Owners
+from openwafer.training.systems.owner import LendParts, serve
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,9 @@ class EarlierStores:
         match asked:
             case OpenStores():
                 self.open(asked)
-            case LendParts(owner=owner):
-                if owner == self._rank:
-                    assert self._systems is not None
-                    serve(self._records, self._systems.records, asked, FIRST_RANK)
+            case LendParts():
+                assert self._systems is not None
+                serve(self._records, self._systems.control.group, asked)
             case DeleteStores():
                 self.delete()
             case _:
@@ -92,7 +92,7 @@ class EarlierStores:
             assert isinstance(table, dict)
             layouts |= table
             owners |= dict.fromkeys(table, rank)
-        return RunStore(own, layouts, owners, Asking(self._systems.records, self._systems.ask))
+        return Owners(self._systems.control, owners).over(own, layouts)
 
     def delete(self) -> None:
         """Close the stores and delete them."""

@@ -73,7 +73,7 @@ def _prepare(systems: Systems, stores: EarlierStores, run: ExitStack, told: obje
 
 
 @contextmanager
-def _following_steps(systems: Systems, begun: BegunRun) -> Iterator[Callable[[object], None]]:
+def _following_steps(systems: Systems, begun: BegunRun) -> Iterator[Callable[[object], object]]:
     """Context of a run on this system; does what the leader tells."""
     with closing(_Follower(systems, begun)) as follower:
         yield follower.do
@@ -106,25 +106,25 @@ class _Follower:
         watch.planned_peak_bytes = begun.predicted_peak_bytes
         watch.depends_on_values = begun.depends_on_values
 
-    def do(self, told: object) -> None:
-        """Do what the leader tells."""
-        if isinstance(told, BegunStep):
-            try:
-                self._run(told)
-            except NotFiniteError:
-                # The leader has met it, too, and says what becomes of the run.
-                if self._owned is not None:
-                    self._owned.abandon_step()
-        else:
+    def do(self, told: object) -> object:
+        """Do what the leader tells; returns what it is answered."""
+        if not isinstance(told, BegunStep):
             assert self._owned is not None
-            self._owned.answer(told)
+            return self._owned.owner.answer(told)
+        try:
+            self._run(told)
+        except NotFiniteError:
+            # The leader has met it, too, and says what becomes of the run.
+            if self._owned is not None:
+                self._owned.abandon_step()
+        return None
 
     def close(self) -> None:
         """End the threads, and the store where there is one."""
         if self._owned is None:
             self._execution.close()
         else:
-            self._owned.close()
+            self._owned.owner.close()
 
     def _run(self, begun: BegunStep) -> None:
         num = self._config.batch.micro_batches_at(begun.step)

@@ -30,7 +30,7 @@ from openwafer.training.stream.assemble import (
     reopen,
 )
 from openwafer.training.stream.execute.execution import Execution
-from openwafer.training.stream.replicas.replica_link import Replicas, over, records_of
+from openwafer.training.stream.replicas.replica_link import Replicas, records_of
 
 Result = TypeVar("Result")
 
@@ -188,8 +188,7 @@ def restore_execution(
         return execution
     checkpoint = to_restore(saved, planned.plan.layouts, folder)
     with closed_on_error(create_store(planned, folder.store)) as store:
-        replicas = over(store, planned.plan.layouts, replicas)
-        records = records_of(store, replicas)
+        records = records_of(store, planned.plan.layouts, replicas)
         load_checkpoint(checkpoint, records)
         # Several stores commit when training begins.
         if planned.uses_disk and records is store:

@@ -4,9 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from openwafer.training.session.opened_run import OpenedRun
-from openwafer.training.session.owned_records import CommitStep, Flush, gathered_counts
+from openwafer.training.session.owned_records import gathered_counts
 from openwafer.training.session.run_state import RunState
 from openwafer.training.store import keep_last, list_checkpoints, save_checkpoint
+from openwafer.training.systems.owner import CommitStep, Flush
 
 
 class Saver:

@@ -30,11 +30,11 @@ from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare, hosts_of
 from openwafer.training.stream.replicas.replica_link import Digests, Replicas
-from openwafer.training.stream.replicas.run_store import Asking
 from openwafer.training.stream.step_plan import StepPlan
+from openwafer.training.systems.all_records import Owners
 from openwafer.training.systems.control import Control
 
-GROUPS: Final = ("control", "records", "commits")
+GROUPS: Final = ("control", "commits")
 STREAMS: Final = ("weights", "gradients")
 EXPERTS: Final = "experts"
 STEP: Final = "the signal STEP"
@@ -157,7 +157,6 @@ class Systems:
         rank, size: this system's index, and how many there are.
         replicas: how weights and gradients pass, which are added in the order of a loop.
         control: what the leader tells.
-        records: the systems as parts of records pass between the leader and their owners.
         last_step: what the last step cost each of them; empty before.
         interruption: the signal that this system has got, or any of them before a step ended.
 
@@ -169,7 +168,7 @@ class Systems:
         self.meeting = meeting = meeting.timed_by_first()
         self._network = network
         self.rank, self.size = meeting.rank, meeting.size
-        controlling, self.records, self._commits = meeting.groups(GROUPS)
+        controlling, self._commits = meeting.groups(GROUPS)
         self.control = Control(controlling)
         # From the meeting on, the others listen until the run ends.
         self.control.presence.is_told = True
@@ -247,20 +246,25 @@ class Systems:
             reduction: see :class:`Replicas`.
             owners: of records; empty where the leader has all.
         """
-        asking = Asking(self.records, self.ask) if owners and self.is_leader else None
+        reached = Owners(self.control, owners) if owners and self.is_leader else None
         if any(slice_of(record) is not None for record in owners):
             (self._experts,) = self.meeting.groups((EXPERTS,))
         return replace(
             self.replicas,
             reduction=reduction,
             owners=owners,
-            asking=asking,
+            over=None if reached is None else reached.over,
+            read_weights=None if reached is None else reached.read_weights,
             experts=self._experts,
         )
 
     def ask(self, content: object) -> None:
         """Tell the others what an owner of records is to do; on the leader, between two steps."""
         self.control.ask_all(content, "the signal ASK")
+
+    def answers(self, content: object, what: str) -> list[object]:
+        """What each of the others answers that the leader asks between two steps."""
+        return self.control.answers(content, what)
 
     def gathered(self, own: object, what: str) -> list[object]:
         """What each system gives, in the order of their ranks; all of them call this."""

@@ -18,7 +18,7 @@ from openwafer.training.session.forward import forward_of
 from openwafer.training.session.gradient_norm import GradientNorm
 from openwafer.training.session.learning_rates import LearningRates
 from openwafer.training.session.loss_scale import LossScaler
-from openwafer.training.session.owned_records import ApplyStep, GradientReport, gathered_reports
+from openwafer.training.session.owned_records import GradientReport, gathered_reports
 from openwafer.training.session.precision import Precision
 from openwafer.training.session.seeding import seed_micro_batch
 from openwafer.training.session.speculation import Outcome, Speculation, require_same
@@ -27,6 +27,7 @@ from openwafer.training.session.systems import BegunStep, NotFiniteError, System
 from openwafer.training.store.update_rules import clip_coefficient
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.execute.micro_batches import Forward
+from openwafer.training.systems.owner import ApplyStep
 
 CHECK_EVERY: Final = 100
 """Steps between two in which systems compare their weights."""
@@ -79,7 +80,7 @@ class Trainer:
         self._config = config
         self._speculation = speculation
         self.systems: Systems | None = None
-        self.num_tokens = 0
+        self.num_tokens = self._step = 0
         self._pass: Callable[[], Outcome] = lambda: Outcome((), None)
         self._outcome = Outcome((), None)
         self.loss = math.nan
@@ -102,6 +103,7 @@ class Trainer:
             NotFiniteError: a loss is; the store is as it was before the step.
         """
         self._rates.set(step)
+        self._step = step
         if self._speculation is not None:
             self._speculation.begin_step()
         self._pass = partial(self._run, step, batches)
@@ -201,7 +203,9 @@ class Trainer:
         if self.systems is not None and self._config.shares_store:
             steps_applied = self._execution.updater.counts.steps_applied + 1
             is_hooked = self._execution.is_hook_due(steps_applied)
-            self.systems.ask(ApplyStep(decision.coefficient, is_hooked=is_hooked))
+            coefficient, updater = decision.coefficient, self._execution.updater
+            rules = None if coefficient is None else updater.this_step(coefficient)
+            self.systems.ask(ApplyStep(rules, self._step + 1, is_hooked))
         if decision.coefficient is None:
             self._execution.discard_gradients()
         else:

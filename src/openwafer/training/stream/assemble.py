@@ -79,7 +79,7 @@ from openwafer.training.stream.replicas.ownership import (
     owners_of,
     share_of,
 )
-from openwafer.training.stream.replicas.replica_link import Replicas, over, records_of
+from openwafer.training.stream.replicas.replica_link import Replicas, records_of
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.stages.staged import Staged
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
@@ -498,8 +498,7 @@ def assemble(
     if weights is None:
         check_own_memory(model)
     with closed_on_error(create_store(planned, folder)) as store:
-        replicas = over(store, planned.plan.layouts, replicas)
-        records = records_of(store, replicas)
+        records = records_of(store, planned.plan.layouts, replicas)
         write_weights(records, dict(model.named_parameters()) if weights is None else weights)
         planned.updater.initialise(records)
         return execute(model, planned, store, replicas)
@@ -525,7 +524,6 @@ def reopen(
     """
     share = planned.share(FIRST_RANK)
     with closed_on_error(share.open(folder, planned.given.options.store, step)) as store:
-        replicas = over(store, planned.plan.layouts, replicas)
         return execute(model, planned, store, replicas)
 
 

@@ -187,7 +187,7 @@ class Control:
         self.tell_all(made, "what rank 0 has made")
         return made
 
-    def collect(self, own: object, ranks: Sequence[int]) -> dict[int, object]:
+    def collect(self, own: object, ranks: Sequence[int]) -> dict[int, Any]:
         """What these ranks give, on rank 0; empty on the others."""
         rank = self.group.rank
         if rank == FIRST_RANK:
@@ -243,6 +243,11 @@ class Control:
         """Have all others, who listen, do something at once; it is called so in errors."""
         self.presence.finish()
         self._send(_Asked((what,)), self._others, called)
+
+    def answers(self, what: object, called: str) -> list[Any]:
+        """What each of the others, who listen, answers to this; the answer is called so."""
+        self.ask_all(what, "what it is asked for")
+        return [self._take(rank, called) for rank in self._others]
 
     def ask(self, what: object, rank: int) -> None:
         """Have another rank do something before it is told what all do next."""

@@ -42,7 +42,6 @@ from openwafer.training.frontends.loop.model_checks import (
     check_in_place,
     check_transforms,
 )
-from openwafer.training.frontends.loop.owned_share import OwnedShare
 from openwafer.training.frontends.loop.released_parameters import Home, ReleasedParameter, home_of
 from openwafer.training.frontends.loop.stored_tensor import Backing, StoredTensor, Values
 from openwafer.training.store.layout import Part
@@ -57,6 +56,7 @@ from openwafer.training.stream.replicas.loop_link import LoopLink
 from openwafer.training.stream.replicas.ownership import StoreShare
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
+from openwafer.training.systems.owner import Owner
 from openwafer.training.torch_private import graph_task_id
 
 
@@ -173,7 +173,7 @@ class FollowedHooks(PassObserver):
         self._gradients = FollowedGradients(systems, self._likes, keeps_masters=home.keeps_masters)
         self._undo = ExitStack()
         check_gradient_hooks(self._parameters)
-        self._share: OwnedShare | None = None
+        self._share: Owner | None = None
         self._execution = self._executed(begun, home)
         self.executor = self._execution.executor
         told.follow(self.executor)
@@ -182,8 +182,8 @@ class FollowedHooks(PassObserver):
     def _executed(self, begun: BegunLoop, home: LoopHome) -> ReplicaExecution | StreamedExecution:
         """What runs the model: over records of its own, where this system has any."""
         model, systems, plan = self._model, self._systems, begun.told.plan
-        device, records = make_device(home.given.chosen_device), systems.records
-        if records is None:
+        device = make_device(home.given.chosen_device)
+        if not systems.are_dealt:
             return ReplicaExecution(model, plan, device, nullcontext, systems.replicas)
         updater = Updater([*self._names], model, keeps_masters=home.keeps_masters)
         share = begun.shares[systems.rank]
@@ -194,7 +194,7 @@ class FollowedHooks(PassObserver):
         with closed_on_error(store):
             context = StepContext(UpdateTiming.ON_FETCH, nullcontext, systems.replicas)
             execution = StreamedExecution(model, plan, store, updater, device, context)
-        self._share = OwnedShare(execution, records)
+        self._share = Owner(execution, systems.control.group)
         systems.control.answer = self._share.answer
         return execution
 

@@ -98,8 +98,7 @@ class LoopHooks(PassObserver):
             optimizer: [self._name_of[id(parameter)] for parameter in parameters_of(optimizer)]
             for optimizer in execution.updater.optimizers
         }
-        others = None if systems is None else systems.others(execution.records.layouts)
-        self.records = LoopRecords(execution, others)
+        self.records = LoopRecords(execution, None if systems is None else systems.owners)
         self.ledger = GradientLedger(execution, self.records, self._names)
         self.values = StoredValues(execution, self.records, self._parameters, self.ledger)
         if systems is not None:
@@ -124,7 +123,7 @@ class LoopHooks(PassObserver):
         self._release_parameters()
         self._execution.executor.observe(self)
         if self._systems is not None:
-            self._systems.lead(self._execution, self.ledger)
+            self._systems.lead(self._execution, self.records, self.ledger)
             # In a pass of all systems none of them waits for what rank 0 may want of it.
             self._systems.on_forward = self.values.take_weights
 

@@ -324,7 +324,7 @@ class StreamedLoop:
         folder, replicas = self._home.folder, None
         if systems is not None:
             replicas = systems.replicas
-            folder = folder if systems.records is None else store_folder(folder, systems.rank)
+            folder = store_folder(folder, systems.rank) if systems.are_dealt else folder
         execution = assemble(self._model, planned, folder=folder, replicas=replicas)
         assert isinstance(execution, StreamedExecution)
         hooks = LoopHooks(self._model, execution, systems)

@@ -1,42 +1,71 @@
-"""The records of a loop, in one store or in those of several systems, as its lines reach them."""
+"""The records of a loop, in one store or in those of all ranks, as the lines of rank 0 reach them.
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager
+Rank 0 goes on as if it had all records. What it asks of their owners waits until these listen, but
+for values and norms, which rank 0 needs at once; see
+:class:`~openwafer.training.systems.control.Control`.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from itertools import chain
 
 import torch
 
-from openwafer.training.frontends.loop.other_shares import OtherShares
-from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.collectives.group import FIRST_RANK
+from openwafer.training.store.layout import Part, RecordLayout, flat
 from openwafer.training.store.record_access import Arrays
 from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.stream.replicas.kept_sums import KeptElsewhere
+from openwafer.training.systems.all_records import Owners
+from openwafer.training.systems.owner import (
+    TAG,
+    ApplyStep,
+    CountUpdates,
+    DiscardGradients,
+    Flush,
+    KeepGradients,
+    LendArray,
+    TakeArray,
+    TellNorms,
+)
 
 
 class LoopRecords:
     """See the module.
 
     Args:
-        execution: over the store of this system.
-        others: the records that are not there; ``None`` where all are.
+        execution: over the store of rank 0.
+        owners: of records; ``None`` where rank 0 has all.
 
     Attributes:
         layouts: of all records by name.
+        kept_elsewhere: the gradients that other ranks keep.
     """
 
-    def __init__(self, execution: StreamedExecution, others: OtherShares | None) -> None:
+    def __init__(self, execution: StreamedExecution, owners: Owners | None) -> None:
         self.layouts: Mapping[str, RecordLayout] = execution.records.layouts
+        self.kept_elsewhere = KeptElsewhere()
         self._execution = execution
         self._link = execution.link
-        self._others = others
+        self._owners = owners
+        ranks = {} if owners is None else owners.ranks
+        # Of the records that rank 0 has not.
+        self._owner_of = {record: rank for record, rank in ranks.items() if rank != FIRST_RANK}
+        self._ranks = sorted(set(self._owner_of.values()))
         self._record_of = execution.executor.split.record_of
+        # Whether owners may have the last step still to apply.
+        self._owe_updates = False
 
     @property
     def are_elsewhere(self) -> bool:
-        """Whether other systems have some of them."""
-        return self._others is not None
+        """Whether other ranks have some of them."""
+        return bool(self._owner_of)
 
-    def _elsewhere(self, record: str) -> OtherShares | None:
-        """The records of others, if that one is among them."""
-        return None if self._others is None or record not in self._others else self._others
+    def is_here(self, name: str) -> bool:
+        """Whether the record of a parameter is in the store of rank 0."""
+        return self._record_of[name] not in self._owner_of
 
     # Values.
 
@@ -50,27 +79,59 @@ class LoopRecords:
             parts: that are looked at.
             read_only: whether what is looked at stays as it is.
         """
-        elsewhere = self._elsewhere(record)
-        if elsewhere is None:
-            return self._execution.store.lent(record, parts, read_only=read_only)
-        return elsewhere.lent(record, changes=not read_only)
+        if record in self._owner_of:
+            return self._lent_elsewhere(record, changes=not read_only)
+        return self._execution.store.lent(record, parts, read_only=read_only)
 
     def lent_in_pass(
         self, record: str, part: Part, *, changes: bool = False
     ) -> AbstractContextManager[Arrays]:
         """The same of one part, also while a pass is open; see :meth:`StoreLink.lent`."""
-        elsewhere = self._elsewhere(record)
-        if elsewhere is None:
-            return self._link.lent(record, part, changes=changes)
-        return elsewhere.lent(record, changes=changes)
+        if record in self._owner_of:
+            return self._lent_elsewhere(record, changes=changes)
+        return self._link.lent(record, part, changes=changes)
+
+    @contextmanager
+    def _lent_elsewhere(self, record: str, *, changes: bool) -> Iterator[Arrays]:
+        """Context in which arrays come that are looked up; changed ones go back at its end."""
+        arrays = _ComingArrays(partial(self._read, record))
+        yield arrays
+        if changes:
+            for (name, part), array in arrays.found.items():
+                self._write(TakeArray(record, part, name, array))
+
+    def _read(self, record: str, name: str, part: Part) -> torch.Tensor:
+        array = self.layouts[record].place(name, part).spec.empty()
+        asked, owner = LendArray(record, part, name), self._owner_of[record]
+        self._reach.ask(owner, asked)
+        self._reach.control.group.receive(flat(array), owner, TAG, str(asked)).wait()
+        return array
+
+    def _write(self, asked: TakeArray) -> None:
+        # No more than one waits to leave: a loop may write the whole model.
+        control = self._reach.control
+        for rank in self._ranks:
+            if any(isinstance(one, TakeArray) for one in control.asked(rank)):
+                control.deliver(rank)
+        self._ask(self._owner_of[asked.record], asked)
+
+    @property
+    def _reach(self) -> Owners:
+        assert self._owners is not None
+        return self._owners
+
+    def _ask(self, rank: int, what: object) -> None:
+        self._reach.ask(rank, what, waits=True)
 
     # Steps.
 
     def flush(self) -> None:
         """Bring all stores up to date with every step completed."""
         self._execution.flush()
-        if self._others is not None:
-            self._others.flush()
+        if self._owe_updates:
+            for rank in self._ranks:
+                self._ask(rank, Flush())
+            self._owe_updates = False
 
     def settle(self) -> None:
         """The same between two steps, with nothing lent to the device."""
@@ -79,61 +140,76 @@ class LoopRecords:
 
     def complete_step(self, coefficient: float) -> None:
         """The gradients that are kept are those of a whole step: multiply them and apply them."""
-        if self._others is None:
-            self._execution.complete_step(coefficient)
-            return
         updater = self._execution.updater
         rules = updater.this_step(coefficient)
-        for name in filter(updater.trains, self._others.complete_step(rules)):
+        for rank in self._ranks:
+            self._ask(rank, ApplyStep(rules))
+        applied = self.kept_elsewhere.names
+        self._owe_updates = bool(applied)
+        self.kept_elsewhere.clear()
+        for name in filter(updater.trains, applied):
             updater.count(name, rules.steps_before)
         self._execution.complete_by(rules)
 
     def note_counts(self, names: Iterable[str]) -> None:
         """The counts of updates of these parameters are others than the owners know."""
-        if self._others is not None:
-            counts = self._execution.updater.counts
-            self._others.count({name: counts.updates_of(name) for name in names})
+        counts = self._execution.updater.counts
+        for rank, held in self._by_owner(names).items():
+            self._ask(rank, CountUpdates({name: counts.updates_of(name) for name in held}))
+
+    def _by_owner(self, names: Iterable[str]) -> dict[int, list[str]]:
+        """Those of these parameters whose records others have."""
+        found = defaultdict(list)
+        for name in names:
+            if not self.is_here(name):
+                found[self._owner_of[self._record_of[name]]].append(name)
+        return found
 
     # Gradients.
 
     @property
     def kept(self) -> set[str]:
         """Parameters whose gradients wait for their step to be completed."""
-        own = self._link.kept.names
-        return own if self._others is None else own | self._others.kept.names
+        return self._link.kept.names | self.kept_elsewhere.names
 
     def is_kept(self, name: str) -> bool:
         """Whether the gradient of a parameter waits for its step to be completed."""
         record = self._record_of[name]
-        elsewhere = self._elsewhere(record)
-        if elsewhere is None:
-            return self._link.kept.is_waiting(record, name)
-        return elsewhere.kept.has(record, name)
+        return self._link.kept.is_waiting(record, name) or self.kept_elsewhere.has(record, name)
 
     def keep(self, names: Iterable[str]) -> None:
         """Gradients in the store that were applied wait for a step again."""
         for name in names:
             record = self._record_of[name]
-            elsewhere = self._elsewhere(record)
-            if elsewhere is None:
+            if self.is_here(name):
                 self._link.kept.add(record, name)
-            else:
-                elsewhere.keep(record, name)
+            elif not self.kept_elsewhere.has(record, name):
+                self.kept_elsewhere.add(record, name)
+                self._ask(self._owner_of[record], KeepGradients(record, (name,)))
 
     def discard(self, names: Collection[str]) -> None:
         """Forget gradients that wait for their step."""
         self._link.kept.discard(names)
-        if self._others is not None:
-            self._others.discard(names)
+        for rank, gone in self._by_owner(self.kept_elsewhere.names & set(names)).items():
+            for name in gone:
+                self.kept_elsewhere.discard(self._record_of[name], name)
+            self._ask(rank, DiscardGradients(tuple(gone)))
+
+    def note_kept(self, told: Iterable[tuple[tuple[str, str], ...]]) -> None:
+        """A backward is over, and each owner has told which gradients it keeps."""
+        self.kept_elsewhere.clear()
+        for record, name in chain.from_iterable(told):
+            self.kept_elsewhere.add(record, name)
 
     def write_gradient(self, name: str, gradient: torch.Tensor) -> None:
         """Keep a gradient in the place of the one that is kept, if one is; no update is due."""
         record = self._record_of[name]
-        elsewhere = self._elsewhere(record)
-        if elsewhere is None:
+        if self.is_here(name):
             self._link.keep_gradient(record, name, gradient)
-        else:
-            elsewhere.write_gradient(record, name, gradient)
+            return
+        array = self.layouts[record].place(name, Part.GRADIENTS).spec.empty()
+        self._write(TakeArray(record, Part.GRADIENTS, name, array.copy_(gradient)))
+        self.keep((name,))
 
     def ask_norms(
         self, factors: Mapping[str, float], norm_type: float
@@ -144,11 +220,37 @@ class LoopRecords:
             factors: by name, what a gradient is multiplied by first.
             norm_type: of the norm.
         """
-        if self._others is None:
-            return dict
-        found = {name: factor for name, factor in factors.items() if not self.is_here(name)}
-        return self._others.ask_norms(found, norm_type, self._execution.updater.norm_dtype)
+        asked = self._by_owner(factors)
+        for rank, names in asked.items():
+            by_record: dict[str, dict[str, float]] = defaultdict(dict)
+            for name in names:
+                by_record[self._record_of[name]][name] = factors[name]
+            dtype = self._execution.updater.norm_dtype
+            self._reach.ask(rank, TellNorms(by_record, norm_type, dtype))
+        return partial(self._norms, tuple(asked))
 
-    def is_here(self, name: str) -> bool:
-        """Whether the record of a parameter is in the store of this system."""
-        return self._elsewhere(self._record_of[name]) is None
+    def _norms(self, ranks: Iterable[int]) -> dict[str, torch.Tensor]:
+        answers = [self._reach.control.answer_of(rank) for rank in ranks]
+        return {name: norm for answer in answers for name, norm in answer.items()}
+
+
+class _ComingArrays:
+    """Arrays of a record that come when they are looked up.
+
+    Args:
+        read: brings one.
+
+    Attributes:
+        found: those that have come.
+    """
+
+    def __init__(self, read: Callable[[str, Part], torch.Tensor]) -> None:
+        self._read = read
+        self.found: dict[tuple[str, Part], torch.Tensor] = {}
+
+    def tensor(self, array_name: str, part: Part) -> torch.Tensor:
+        """The array of that name."""
+        key = array_name, part
+        if key not in self.found:
+            self.found[key] = self._read(*key)
+        return self.found[key]

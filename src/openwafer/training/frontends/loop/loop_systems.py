@@ -6,6 +6,7 @@ rank 0 alone, or all systems, which do what rank 0 asks while they wait for what
 """
 
 import hashlib
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -18,14 +19,12 @@ from torch import distributed as dist
 from torch import nn
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.collectives.group import FIRST_RANK, Group, Rank
+from openwafer.training.collectives.group import FIRST_RANK, Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
 from openwafer.training.frontends.loop.gradient_ledger import GradientLedger
-from openwafer.training.frontends.loop.other_shares import OtherShares, require_sendable
-from openwafer.training.frontends.loop.owned_share import OwnedShare
+from openwafer.training.frontends.loop.loop_records import LoopRecords
 from openwafer.training.frontends.loop.stored_tensor import StoredTensor
 from openwafer.training.plan_record import PlanRecord
-from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.execute.execution import StreamedExecution
@@ -36,14 +35,16 @@ from openwafer.training.stream.execute.pass_watch import (
     PassWatch,
     larger_than_planned,
 )
+from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.replicas.loop_link import LoopLink
 from openwafer.training.stream.replicas.ownership import StoreShare, StoreSystems, hosts_of
 from openwafer.training.stream.replicas.replica_link import Replicas
-from openwafer.training.stream.replicas.run_store import Asking, LendParts, TakeParts
 from openwafer.training.stream.step_plan import StepPlan
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
+from openwafer.training.systems.all_records import Owners
 from openwafer.training.systems.control import Control
+from openwafer.training.systems.owner import Owner
 from openwafer.training.torch_private import PrefixStore, default_store
 
 ALL: Final = "all"
@@ -137,6 +138,24 @@ class BegunLoop:
         return cls(ToldPlan.begun(planned.plan), planned.outline, planned.owners, shares)
 
 
+def require_sendable(updater: Updater) -> None:
+    """See that the rules of a step can go to the systems that update by them.
+
+    Raises:
+        OpenwaferError: ``optimizer-unsendable``.
+    """
+    try:
+        pickle.dumps(updater.this_step())
+    except (pickle.PicklingError, AttributeError, TypeError) as cause:
+        kinds = ", ".join(type(one).__name__ for one in updater.optimizers)
+        raise error(
+            "optimizer-unsendable",
+            f"systems that own records update them by the {kinds} of rank 0, which cannot be sent: "
+            f"{cause}",
+            help="set store_systems to first",
+        ) from cause
+
+
 def joined(systems: OneOrAll | None, options: StreamOptions) -> "LoopSystems | None":
     """The systems of a loop; ``None`` where it trains by itself.
 
@@ -214,21 +233,22 @@ class LoopSystems:
         rank, size: this system's index, and how many there are.
         control: what they do together.
         replicas: how weights and gradients pass.
+        owners: on rank 0, those of records, if others have some.
         on_forward: called before all of them begin a forward.
     """
 
     def __init__(self, meeting: Meeting, divisor: int = 1) -> None:
         self.rank, self.size = meeting.rank, meeting.size
-        self._meeting = meeting
         self.on_forward: Callable[[], None] = lambda: None
         (controlling,) = meeting.groups(("control",))
         self.control = Control(controlling, asked_note=WHEN_ASKED)
         weights, gradients = meeting.two_way_groups(("weights", "gradients"))
-        self.replicas = Replicas(weights, gradients, link=partial(LoopLink, divisor=divisor))
+        link = partial(LoopLink, group=controlling, divisor=divisor)
+        self.replicas = Replicas(weights, gradients, link=link)
+        self.owners: Owners | None = None
         self._is_alone = self._begins_backward = False
         self._link: LoopLink | None = None
         self._executor: Executor | None = None
-        self._others: OtherShares | None = None
 
     @property
     def is_leader(self) -> bool:
@@ -296,32 +316,18 @@ class LoopSystems:
         return replace(given, hosts=hosts) if is_shared else given
 
     def deal(self, owners: Mapping[str, int]) -> None:
-        """Connect the systems as records pass, if others own some; all of them call this."""
-        if self._are_dealt(owners):
-            (group,) = self._meeting.groups(("records",))
-            asking = Asking(group, self._ask)
-            self.replicas = replace(self.replicas, owners=owners, asking=asking)
-
-    def _are_dealt(self, owners: Mapping[str, int]) -> bool:
-        return any(owner != FIRST_RANK for owner in owners.values())
+        """Let each system have the records that it owns; all of them call this."""
+        self.replicas = replace(self.replicas, owners=owners)
+        if self.are_dealt and self.is_leader:
+            self.owners = reached = Owners(self.control, owners, self.check_answers)
+            self.replicas = replace(
+                self.replicas, over=reached.over, read_weights=reached.read_weights
+            )
 
     @property
-    def records(self) -> Group | None:
-        """The systems as records pass; ``None`` where rank 0 has all of them."""
-        return None if self.replicas.asking is None else self.replicas.asking.group
-
-    def others(self, layouts: Mapping[str, RecordLayout]) -> OtherShares | None:
-        """On rank 0, the records that others have, if they have any."""
-        if self.records is not None:
-            owners = {r: rank for r, rank in self.replicas.owners.items() if rank != FIRST_RANK}
-            what = self.control, self.check_answers
-            self._others = OtherShares(layouts, owners, self.records, *what)
-        return self._others
-
-    def _ask(self, asked: LendParts | TakeParts) -> None:
-        self.check_answers(asked.owner)
-        self.control.ask(asked, asked.owner)
-        self.control.deliver(asked.owner)
+    def are_dealt(self) -> bool:
+        """Whether others than rank 0 have records."""
+        return any(owner != FIRST_RANK for owner in self.replicas.owners.values())
 
     def check_answers(self, rank: int) -> None:
         """Check that a system can answer what rank 0 asks: it may wait for that itself in a pass.
@@ -424,25 +430,27 @@ class LoopSystems:
 
     # Gradients and steps.
 
-    def lead(self, execution: StreamedExecution, ledger: GradientLedger) -> None:
+    def lead(
+        self, execution: StreamedExecution, records: LoopRecords, ledger: GradientLedger
+    ) -> None:
         """Let the passes of rank 0 be those of all systems, which learn what has a gradient."""
         self.attach(execution.executor, lambda: execution.plan)
         assert self._link is not None
-        self._link.kept_elsewhere = None if self._others is None else self._others.kept
-        self._link.on_summed = lambda: self._tell_names(ledger)
+        self._link.kept_elsewhere = records.kept_elsewhere
+        self._link.on_summed = lambda: self._tell_names(records, ledger)
 
-    def _tell_names(self, ledger: GradientLedger) -> None:
+    def _tell_names(self, records: LoopRecords, ledger: GradientLedger) -> None:
         told = self.control.collect(None, self._owners)
 
         def names() -> set[str]:
-            if self._others is not None:
-                self._others.note_kept(told)
-                ledger.note(self._others.kept.names)
+            if records.are_elsewhere:
+                records.note_kept(told.values())
+                ledger.note(records.kept_elsewhere.names)
             return ledger.names
 
         self.control.share(names)
 
-    def names_of(self, share: OwnedShare | None) -> set[str]:
+    def names_of(self, share: Owner | None) -> set[str]:
         """Parameters that have a gradient now, where a system's own share has those it keeps."""
         self.control.collect(None if share is None else share.kept, self._owners)
         return self.control.share()
@@ -458,7 +466,7 @@ class LoopSystems:
 
     def step(self, take: Callable[[], None] | None = None) -> None:
         """Take the step, on rank 0; owners of records stay until nothing more is asked for it."""
-        if self.records is not None:
+        if self.are_dealt:
             self.control.share(take)
         elif take is not None:
             take()

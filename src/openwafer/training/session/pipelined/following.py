@@ -29,11 +29,11 @@ from openwafer.training.session.systems import Systems
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.parameter_store import closed_on_error
 from openwafer.training.stream.plan.chosen_device import make_device
-from openwafer.training.stream.replicas.run_store import LendParts, TakeParts, serve
+from openwafer.training.systems.owner import LendParts, TakeParts, serve
 
 
 @contextmanager
-def following_stages(systems: Systems, begun: BegunStages) -> Iterator[Callable[[object], None]]:
+def following_stages(systems: Systems, begun: BegunStages) -> Iterator[Callable[[object], object]]:
     """Context of a run on this system; does what the system that leads tells.
 
     Raises:
@@ -67,8 +67,7 @@ def _do(systems: Systems, execution: StageOfSystem, trainer: StageTrainer, told:
             trainer.settle(told)
         case BegunEvaluation():
             execution.share_evaluation(told)
-        case LendParts(owner=owner) | TakeParts(owner=owner):
-            if owner == systems.rank:
-                serve(execution.store, systems.records, told, FIRST_RANK)
+        case LendParts() | TakeParts():
+            serve(execution.store, systems.control.group, told)
         case unknown:
             raise AssertionError(unknown)

@@ -26,10 +26,10 @@ from openwafer.training.stream.execute.execution import StepContext
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload, autocast
-from openwafer.training.stream.replicas.run_store import Asking, RunStore
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.stages.stage_execution import FlowOf, JoinedStages, StageExecution
 from openwafer.training.stream.stages.stage_plan import StagePlan
+from openwafer.training.systems.all_records import Owners
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ class LeadingStage(StageOfSystem):
 
     def __init__(self, parts: StageParts, store: ParameterStore, systems: Systems) -> None:
         super().__init__(parts, store, systems)
-        asking = Asking(systems.records, systems.ask)
-        self.records = RunStore(store, parts.stages.all_layouts, parts.stages.owners, asking)
+        owners = Owners(systems.control, parts.stages.owners)
+        self.records = owners.over(store, parts.stages.all_layouts)
 
     def evaluate(
         self, forwards: Sequence[Forward], *, may_repeat: bool = True

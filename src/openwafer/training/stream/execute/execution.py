@@ -177,7 +177,7 @@ class StreamedExecution:
     ) -> None:
         self.store = store
         replicas = context.replicas
-        self.records = records_of(store, replicas)
+        self.records = records_of(store, plan.layouts, replicas)
         self.updater = updater
         self.device = device
         self.on_updates_applied: Callable[[], None] = lambda: None

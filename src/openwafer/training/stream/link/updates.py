@@ -66,6 +66,14 @@ class UpdateCounts:
             self.steps_applied, _of_wholes(self.num_updates), _of_wholes(self.num_averaged)
         )
 
+    def only(self, names: Collection[str]) -> "UpdateCounts":
+        """The counts of some parameters."""
+        updates, averaged = (
+            {name: count for name, count in counts.items() if name in names}
+            for counts in (self.num_updates, self.num_averaged)
+        )
+        return UpdateCounts(self.steps_applied, updates, averaged)
+
     def updates_of(self, name: str) -> int:
         """How often a parameter, or a slice of one, has been updated."""
         return _count_of(self.num_updates, name)

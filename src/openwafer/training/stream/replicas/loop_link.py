@@ -11,7 +11,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from openwafer.training.collectives.group import FIRST_RANK
+from openwafer.training.collectives.group import FIRST_RANK, Group
 from openwafer.training.stream.link.store_link import StoreLink
 from openwafer.training.stream.replicas.kept_sums import KeptElsewhere, KeptSums
 from openwafer.training.stream.replicas.replica_link import ReplicaLink, Replicas
@@ -22,6 +22,7 @@ class LoopLink(ReplicaLink):
 
     Args:
         replicas, records, own: see there.
+        group: the ranks, as sums that owners keep pass.
         divisor: of every gradient.
 
     Attributes:
@@ -36,14 +37,14 @@ class LoopLink(ReplicaLink):
         records: Mapping[str, Mapping[str, Tensor]],
         own: StoreLink | None,
         *,
+        group: Group,
         divisor: int = 1,
     ) -> None:
         super().__init__(replicas, records, own)
         self._divisor = divisor
         self._rank, self._owners = replicas.rank, replicas.owners
-        asking = replicas.asking
-        self._kept_sums = None if asking is None else KeptSums(asking.group, records)
-        self.kept_elsewhere: KeptElsewhere | None = None
+        self._kept_sums = KeptSums(group, records)
+        self.kept_elsewhere = KeptElsewhere()
         self.is_alone = False
         self.on_summed: Callable[[], None] = lambda: None
         self._has_backward = False
@@ -68,28 +69,23 @@ class LoopLink(ReplicaLink):
 
     def _take_kept(self, record: str) -> Mapping[str, Tensor]:
         """What rank 0 goes on from; an owner sends it there, and has it no more."""
-        own, elsewhere = self._own_with(record), self.kept_elsewhere
+        own = self._own_with(record)
         if own is not None:
             with own.host_section():
                 kept = own.take_kept(record)
             if kept and self._rank != FIRST_RANK:
-                assert self._kept_sums is not None
                 self._kept_sums.send(record, kept)
                 return {}
             return kept
-        names = set() if elsewhere is None else elsewhere.take(record)
+        names = self.kept_elsewhere.take(record)
         if not names:
             return {}
-        assert self._kept_sums is not None
         return self._kept_sums.receive(record, self._owners[record], names)
 
     def _records_kept(self) -> list[str]:
         """Records of which this rank has a sum to begin with, or to send to rank 0."""
-        own, elsewhere = self._own, self.kept_elsewhere
-        return [
-            *([] if own is None else filter(own.kept.has_bytes, own.store.layouts)),
-            *([] if elsewhere is None else elsewhere.records),
-        ]
+        own = [] if self._own is None else filter(self._own.kept.has_bytes, self._own.store.layouts)
+        return [*own, *self.kept_elsewhere.records]
 
     def end_pass(self) -> None:
         """See :class:`ReplicaLink`."""
@@ -102,8 +98,7 @@ class LoopLink(ReplicaLink):
                     self.push(record, ())
         super().end_pass()
         if has_sums:
-            if self._kept_sums is not None:
-                self._kept_sums.finish()
+            self._kept_sums.finish()
             self.on_summed()
 
     def abandon(self) -> None:
@@ -113,6 +108,5 @@ class LoopLink(ReplicaLink):
 
     def close(self) -> None:
         """See :class:`ReplicaLink`."""
-        if self._kept_sums is not None:
-            self._kept_sums.close()
+        self._kept_sums.close()
         super().close()

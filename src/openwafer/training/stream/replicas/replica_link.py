@@ -26,7 +26,6 @@ from openwafer.training.collectives.group import FIRST_RANK, Group, Pending, Tra
 from openwafer.training.collectives.ordered_sums import OrderedSums, Sum
 from openwafer.training.collectives.reduced_sums import ReducedSums, Reduction
 from openwafer.training.store.layout import RecordLayout
-from openwafer.training.store.parameter_store import ParameterStore
 from openwafer.training.store.record_access import Records
 from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.device.weights import DeviceWeights
@@ -34,7 +33,6 @@ from openwafer.training.stream.forms.expert_modules import expert_modules
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.link.store_link import StoreLink
 from openwafer.training.stream.replicas.expert_link import ExpertLink
-from openwafer.training.stream.replicas.run_store import Asking, RunStore
 from openwafer.training.stream.schedule import Action, Kind
 
 FORESEEN = frozenset({Kind.FETCH, Kind.UPDATE})
@@ -70,8 +68,9 @@ class Replicas:
         reduction: how gradients are added.
         link: makes the host side of a rank; ``None`` makes a :class:`ReplicaLink`.
         owners: the rank that has a record; of records that are not named it is the first.
-        asking: how the rank that leads reaches records of others; ``None`` where there are none.
-        run_store: all records, where that rank reaches them.
+        over: makes of the records of rank 0, and all layouts, those of all ranks; ``None`` on
+            other ranks, and where they have none.
+        read_weights: begins to bring the weights of another rank's record into memory, there too.
         chunk_bytes: what a message carries at most; the same on all ranks.
         experts: the ranks as rows pass between them; ``None`` where the weights of experts do.
     """
@@ -83,8 +82,8 @@ class Replicas:
     reduction: Reduction = Reduction.ORDERED
     link: "Callable[..., ReplicaLink] | None" = None
     owners: Mapping[str, int] = field(default_factory=dict)
-    asking: Asking | None = None
-    run_store: RunStore | None = None
+    over: Callable[[Records, Mapping[str, RecordLayout]], Records] | None = None
+    read_weights: Callable[[str, Tensor], Pending] | None = None
     chunk_bytes: int = CHUNK_BYTES
     experts: Group | None = None
 
@@ -99,19 +98,11 @@ class Replicas:
         return self.reduction is Reduction.ORDERED and self.rank != FIRST_RANK
 
 
-def over(
-    own: ParameterStore, layouts: Mapping[str, RecordLayout], replicas: Replicas | None
-) -> Replicas | None:
-    """Ranks of which the one that leads reaches all records; `own` has its share of them."""
-    if replicas is None or replicas.asking is None:
-        return replicas
-    run_store = RunStore(own, layouts, replicas.owners, replicas.asking)
-    return replace(replicas, run_store=run_store)
-
-
-def records_of(own: ParameterStore, replicas: Replicas | None) -> Records:
+def records_of(
+    own: Records, layouts: Mapping[str, RecordLayout], replicas: Replicas | None
+) -> Records:
     """The records of a run, as the rank that has `own` reaches them between two steps."""
-    return own if replicas is None or replicas.run_store is None else replicas.run_store
+    return own if replicas is None or replicas.over is None else replicas.over(own, layouts)
 
 
 @dataclass(frozen=True)
@@ -144,7 +135,7 @@ class ReplicaLink:
         self._own, self._digests = own, replicas.digests
         self.adds_in_turn = replicas.adds_in_turn
         self._owned = frozenset(r for r, owner in owners.items() if owner == replicas.rank)
-        self._run_store = replicas.run_store
+        self._read_weights = replicas.read_weights
         size = replicas.chunk_bytes
         self._broadcasts = Broadcasts(replicas.weights, tuple(records), owners, size)
         trained = {record: tensors for record, tensors in records.items() if tensors}
@@ -219,8 +210,8 @@ class ReplicaLink:
             self._waiting.append(_Fetch(record, slot))
             self._begin_broadcasts()
         elif own is None:
-            assert self._run_store is not None
-            self._coming[record] = self._run_store.read_weights(record, slot)
+            assert self._read_weights is not None
+            self._coming[record] = self._read_weights(record, slot)
 
     def _own_with(self, record: str) -> StoreLink | None:
         """This rank's own link, if the record is in its store."""

@@ -1,0 +1,306 @@
+"""An owner of records does what rank 0 asks: it lends and takes them, and makes their updates.
+
+Rank 0 knows which gradients there are and decides what becomes of a step. The bytes of a record are
+with its owner, and so are its updates. What rank 0 asks comes while the owner listens; see
+:class:`~openwafer.training.stream.systems.control.Control`.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from openwafer.training.collectives.group import FIRST_RANK, Group, wait_for
+from openwafer.training.store.layout import Part, flat
+from openwafer.training.store.record_access import LentParts, Records
+from openwafer.training.store.update_rules import tensor_norms
+from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.stream.link.updates import StepRules, UpdateCounts
+
+TAG: Final = 0
+"""Of the bytes of records."""
+
+
+@dataclass(frozen=True)
+class LendParts:
+    """The owner sends parts of a record."""
+
+    record: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class TakeParts:
+    """The owner takes parts of a record."""
+
+    record: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class LendArray:
+    """The owner sends an array of a record."""
+
+    record: str
+    part: Part
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name!r} among the {self.part} of {self.record!r}"
+
+
+@dataclass(frozen=True)
+class TakeArray:
+    """The owner gives an array of a record other values.
+
+    Attributes:
+        record, part, name: which array.
+        values: of its shape, strides and dtype.
+    """
+
+    record: str
+    part: Part
+    name: str
+    values: torch.Tensor
+
+
+@dataclass(frozen=True)
+class KeepGradients:
+    """Gradients of a record count whose bytes are in the store, new ones or applied before."""
+
+    record: str
+    names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class DiscardGradients:
+    """Gradients of the step under way count no more."""
+
+    names: Collection[str]
+
+
+@dataclass(frozen=True)
+class ApplyStep:
+    """The gradients that are kept are those of a whole step.
+
+    Attributes:
+        rules: what they are applied by; ``None`` discards them.
+        steps_done: training steps behind this one, where steps are committed.
+        is_hooked: whether rank 0 calls somebody behind the updates, before that.
+    """
+
+    rules: StepRules | None
+    steps_done: int = 0
+    is_hooked: bool = False
+
+
+@dataclass(frozen=True)
+class CommitStep:
+    """The owner commits a step, which rank 0 has changed behind its updates.
+
+    Attributes:
+        steps_done: training steps behind it.
+    """
+
+    steps_done: int
+
+
+class Flush:
+    """The owner brings its store up to date with every update."""
+
+
+class TellCounts:
+    """The owner tells how often the parameters of its records were updated."""
+
+
+@dataclass(frozen=True)
+class CountUpdates:
+    """Parameters have other states.
+
+    Attributes:
+        num_updates: those that they have had, by name.
+    """
+
+    num_updates: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class TellNorms:
+    """The owner tells norms of gradients.
+
+    Attributes:
+        factors: by record and name, what a gradient is multiplied by first.
+        norm_type, dtype: of the norm.
+    """
+
+    factors: Mapping[str, Mapping[str, float]]
+    norm_type: float
+    dtype: torch.dtype | None
+
+
+class Owner:
+    """See the module.
+
+    Args:
+        execution: over the records of this rank.
+        group: as records pass.
+        commit: begins to commit the store as it is, after so many steps.
+    """
+
+    def __init__(
+        self,
+        execution: StreamedExecution,
+        group: Group,
+        commit: Callable[[int], None] = lambda steps_done: None,
+    ) -> None:
+        self._execution = execution
+        self._group = group
+        self._commit = commit
+        self._steps_done = 0
+        self._waits_for_hooks = False
+        execution.on_updates_applied = self._updates_applied
+
+    def answer(self, asked: object) -> object:
+        """Do what rank 0 asks; returns what it is told, ``None`` where that is nothing.
+
+        Raises:
+            OpenwaferError: ``rank-lost``, or as the store does.
+        """
+        with self._execution.device.host_section():
+            match asked:
+                case LendParts() | LendArray():
+                    self._lend(asked)
+                case TakeParts():
+                    self._execution.settle()
+                    serve(self._execution.store, self._group, asked)
+                case TakeArray():
+                    self._take(asked)
+                case TellNorms():
+                    return self._norms(asked)
+                case TellCounts():
+                    self._execution.flush()
+                    return self.counts
+                case _:
+                    self._note(asked)
+        return None
+
+    def _note(self, asked: object) -> None:
+        execution, kept = self._execution, self._execution.link.kept
+        match asked:
+            case KeepGradients(record, names):
+                for name in names:
+                    kept.add(record, name)
+            case DiscardGradients(names):
+                kept.discard(names)
+            case ApplyStep():
+                self._apply(asked)
+            case CommitStep(steps_done):
+                self._waits_for_hooks = False
+                self._commit(steps_done)
+            case Flush():
+                execution.flush()
+            case CountUpdates(num_updates):
+                execution.updater.counts.num_updates.update(num_updates)
+            case _:
+                raise AssertionError(asked)
+
+    # Values.
+
+    def _lend(self, asked: LendParts | LendArray) -> None:
+        self._execution.flush()
+        parts = asked.parts if isinstance(asked, LendParts) else (asked.part,)
+        with self._execution.link.lent(asked.record, *parts) as loan:
+            if isinstance(asked, LendParts):
+                pass_parts(loan, self._group, asked)
+            else:
+                array = flat(loan.tensor(asked.name, asked.part))
+                self._group.send(array, FIRST_RANK, TAG, str(asked)).wait()
+
+    def _take(self, asked: TakeArray) -> None:
+        if asked.part is Part.GRADIENTS:
+            self._execution.flush()
+        else:
+            self._execution.settle()
+        lent = self._execution.link.lent(asked.record, asked.part, changes=True)
+        with lent as loan, torch.no_grad():
+            loan.tensor(asked.name, asked.part).copy_(asked.values)
+
+    # Gradients and steps.
+
+    @property
+    def kept(self) -> tuple[tuple[str, str], ...]:
+        """Record and name of the gradients that are kept here, which wait for their step."""
+        kept = self._execution.link.kept
+        places = (
+            (record, place.spec.name)
+            for record, layout in self._execution.store.layouts.items()
+            for place in layout.parts[Part.GRADIENTS]
+        )
+        return tuple(one for one in places if kept.is_waiting(*one))
+
+    def _norms(self, asked: TellNorms) -> dict[str, torch.Tensor]:
+        norms = {}
+        for record, factors in asked.factors.items():
+            with self._execution.link.lent(record, Part.GRADIENTS) as loan, torch.no_grad():
+                for name, factor in factors.items():
+                    gradient = loan.tensor(name, Part.GRADIENTS).clone().mul_(factor)
+                    (norms[name],) = tensor_norms([gradient], asked.norm_type, dtype=asked.dtype)
+        return norms
+
+    def _apply(self, step: ApplyStep) -> None:
+        self._steps_done = step.steps_done
+        if step.rules is None:
+            self._execution.discard_gradients()
+            self._commit(step.steps_done)
+            return
+        self._waits_for_hooks = step.is_hooked
+        self._execution.complete_by(step.rules)
+        if step.is_hooked:
+            self._execution.flush()
+
+    def _updates_applied(self) -> None:
+        if not self._waits_for_hooks:
+            self._commit(self._steps_done)
+
+    @property
+    def counts(self) -> UpdateCounts:
+        """Of the parameters of this rank's records."""
+        names = {
+            place.spec.name
+            for layout in self._execution.store.layouts.values()
+            for place in layout.parts[Part.WEIGHTS]
+        }
+        return self._execution.updater.counts.only(names)
+
+    def close(self) -> None:
+        """Give the model its own forwards back, end threads and close the store."""
+        self._execution.close()
+        self._execution.store.close()
+
+
+def serve(store: Records, group: Group, asked: LendParts | TakeParts) -> None:
+    """Lend or take parts of a record in any store, between two steps.
+
+    Raises:
+        OpenwaferError: ``rank-lost``, or as the store does.
+    """
+    is_taken = isinstance(asked, TakeParts)
+    fresh = asked.parts if is_taken else ()
+    with store.lent(asked.record, asked.parts, read_only=not is_taken, fresh=fresh) as loan:
+        pass_parts(loan, group, asked)
+
+
+def pass_parts(loan: LentParts, group: Group, asked: LendParts | TakeParts) -> None:
+    """Send parts of a record that are lent to rank 0, or take them from it.
+
+    Raises:
+        OpenwaferError: ``rank-lost``.
+    """
+    pass_on = group.receive if isinstance(asked, TakeParts) else group.send
+    wait_for(
+        [
+            pass_on(loan.part_bytes_view(part), FIRST_RANK, TAG, f"the {part} of {asked.record!r}")
+            for part in asked.parts
+        ]
+    )
