@@ -51,8 +51,6 @@ PRIVATE_NAME = re.compile(
 STARS_OF_LOCAL_TUPLES = {
     "data/shard.py",
     "frontends/loop/loop.py",
-    "frontends/loop/loop_systems.py",
-    "frontends/loop/other_shares.py",
     "frontends/loop/stored_values.py",
     "metrics/report/details.py",
     "session/opened_run.py",

@@ -99,12 +99,9 @@ class _Follower:
         else:
             replicas = systems.replicas_by(config.reduction, {})
             self._execution = ReplicaExecution(
-                self._model, begun.plan, self._device, casting, replicas
+                self._model, begun.contract.plan, self._device, casting, replicas
             )
-        watch = self._execution.executor.watch
-        watch.planned = begun.kinds
-        watch.planned_peak_bytes = begun.predicted_peak_bytes
-        watch.depends_on_values = begun.depends_on_values
+        self._execution.executor.watch.hold_to(begun.contract)
 
     def do(self, told: object) -> object:
         """Do what the leader tells; returns what it is answered."""

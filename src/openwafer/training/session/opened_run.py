@@ -286,17 +286,13 @@ def _begun(
     saved: SavedRun | None,
     stores: StoreSet | None,
 ) -> BegunRun:
-    plan = planned.plan
     found = None if saved is None else saved.found
     ranks = range(config.systems) if config.shares_store else ()
     return BegunRun(
         config,
         dataset.folder.parent.absolute(),
         dataset.fingerprint,
-        plan.without_predictions(),
-        plan.dry.kinds,
-        plan.predicted_peak_bytes,
-        plan.dry.depends_on_values,
+        planned.plan.contract,
         planned.owners,
         tuple(map(planned.share, ranks)),
         _counts_of(saved),

@@ -91,11 +91,10 @@ class OwnedRecords:
         self._norm = GradientNorm((), updater.norm_dtype)
         self._begun = begun
         self._store = self._open_store()
-        assert begun.plan.schedule is not None
-        context = StepContext(
-            begun.plan.schedule.timing, casting, systems.replicas_by(config.reduction, begun.owners)
-        )
-        self.execution = StreamedExecution(model, begun.plan, self._store, updater, device, context)
+        plan, replicas = begun.contract.plan, systems.replicas_by(config.reduction, begun.owners)
+        assert plan.schedule is not None
+        context = StepContext(plan.schedule.timing, casting, replicas)
+        self.execution = StreamedExecution(model, plan, self._store, updater, device, context)
         self.execution.watch_gradients(self._watch)
         self.owner = Owner(self.execution, systems.control.group, self._commit)
 

@@ -26,11 +26,10 @@ from openwafer.training.session.config import RunConfig
 from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.run_state import StoreSet
 from openwafer.training.store.slices import slice_of
-from openwafer.training.stream.execute.call_kinds import CallKind
+from openwafer.training.stream.execute.pass_watch import StepContract
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare, hosts_of
 from openwafer.training.stream.replicas.replica_link import Digests, Replicas
-from openwafer.training.stream.step_plan import StepPlan
 from openwafer.training.systems.all_records import Owners
 from openwafer.training.systems.control import Control
 
@@ -73,10 +72,7 @@ class BegunRun:
         config: of the run.
         data_folder: where the tokens are.
         data: fingerprint of the batches.
-        plan: of a step.
-        kinds: of calls that it has room for.
-        predicted_peak_bytes: see :class:`StreamPlan`.
-        depends_on_values: whether passes of one kind may take different memory.
+        contract: of its steps.
         owners: the system in whose store a record is.
         shares: what the store of each system holds; empty where the leader has all.
         counts: of the updates applied before.
@@ -90,10 +86,7 @@ class BegunRun:
     config: RunConfig
     data_folder: Path
     data: str
-    plan: StepPlan
-    kinds: tuple[CallKind, ...]
-    predicted_peak_bytes: int
-    depends_on_values: bool
+    contract: StepContract
     owners: Mapping[str, int]
     shares: tuple[StoreShare, ...]
     counts: UpdateCounts

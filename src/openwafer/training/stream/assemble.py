@@ -541,14 +541,12 @@ def execute(
         execution = StreamedExecution(
             model, planned.plan, store, planned.updater, planned.device, context
         )
-        watch, dry = execution.executor.watch, planned.plan.dry
-        watch.depends_on_values = dry.depends_on_values
+        watch = execution.executor.watch
         copied = planned.request.workload.model
 
         def adopt(plan: StreamPlan) -> None:
             execution.adopt(plan)
-            watch.planned, watch.planned_peak_bytes = plan.dry.kinds, plan.predicted_peak_bytes
-            watch.planned_left_bytes = plan.dry.left_bytes
+            watch.hold_to(plan.contract)
 
         adopt(planned.plan)
         # Of several systems, one plans for graphs that others have.

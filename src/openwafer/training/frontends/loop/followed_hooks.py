@@ -33,7 +33,7 @@ from openwafer.training.frontends.loop.loop_systems import (
     BegunLoop,
     LoopHome,
     LoopSystems,
-    ToldPlan,
+    follow,
     refuse_other_gradient,
     store_folder,
 )
@@ -162,26 +162,25 @@ class FollowedHooks(PassObserver):
         begun: BegunLoop,
         home: LoopHome,
     ) -> None:
-        told = begun.told
         self._model = model
         self._systems = systems
         self._parameters = dict(model.named_parameters())
         names = {id(parameter): name for name, parameter in self._parameters.items()}
         self._names = {one: {names[id(p)] for p in parameters_of(one)} for one in optimizers}
         self._frozen = [(n, p) for n, p in self._parameters.items() if not p.requires_grad]
-        self._likes = _likes_of(told)
+        self._likes = _likes_of(begun.contract.plan)
         self._gradients = FollowedGradients(systems, self._likes, keeps_masters=home.keeps_masters)
         self._undo = ExitStack()
         check_gradient_hooks(self._parameters)
         self._share: Owner | None = None
         self._execution = self._executed(begun, home)
         self.executor = self._execution.executor
-        told.follow(self.executor)
+        follow(begun.contract, self.executor)
         self._attach()
 
     def _executed(self, begun: BegunLoop, home: LoopHome) -> ReplicaExecution | StreamedExecution:
         """What runs the model: over records of its own, where this system has any."""
-        model, systems, plan = self._model, self._systems, begun.told.plan
+        model, systems, plan = self._model, self._systems, begun.contract.plan
         device = make_device(home.given.chosen_device)
         if not systems.are_dealt:
             return ReplicaExecution(model, plan, device, nullcontext, systems.replicas)
@@ -339,10 +338,10 @@ class FollowedHooks(PassObserver):
             optimizer.state = defaultdict(dict)
 
 
-def _likes_of(told: ToldPlan) -> dict[str, torch.Tensor]:
+def _likes_of(plan: StepPlan) -> dict[str, torch.Tensor]:
     """The weights of a plan, on the meta device."""
     return {
         place.spec.name: place.spec.empty("meta")
-        for layout in told.plan.layouts.values()
+        for layout in plan.layouts.values()
         for place in layout.parts[Part.WEIGHTS]
     }

@@ -252,5 +252,5 @@ class _ComingArrays:
         """The array of that name."""
         key = array_name, part
         if key not in self.found:
-            self.found[key] = self._read(*key)
+            self.found[key] = self._read(array_name, part)
         return self.found[key]

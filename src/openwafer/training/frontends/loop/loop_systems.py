@@ -33,10 +33,10 @@ from openwafer.training.stream.execute.pass_watch import (
     ROOT,
     Graph,
     PassWatch,
+    StepContract,
     larger_than_planned,
 )
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.replicas.loop_link import LoopLink
 from openwafer.training.stream.replicas.ownership import StoreShare, StoreSystems, hosts_of
 from openwafer.training.stream.replicas.replica_link import Replicas
@@ -70,41 +70,6 @@ class LoopHome:
     keeps_masters: bool = False
 
 
-@dataclass(frozen=True)
-class ToldPlan:
-    """What a system that does not lead needs to know of a plan.
-
-    Attributes:
-        plan: of a step.
-        kinds: of calls that it has room for.
-        predicted_peak_bytes, depends_on_values: see :class:`StreamPlan`.
-    """
-
-    plan: StepPlan
-    kinds: tuple[CallKind, ...]
-    predicted_peak_bytes: int
-    depends_on_values: bool
-
-    @classmethod
-    def of(cls, plan: StepPlan, watch: PassWatch) -> Self:
-        """The plan under way, and what its calls are held to."""
-        held_to = watch.planned, watch.planned_peak_bytes, watch.depends_on_values
-        return cls(plan.without_predictions(), *held_to)
-
-    @classmethod
-    def begun(cls, plan: StreamPlan) -> Self:
-        """The first plan."""
-        held_to = plan.dry.kinds, plan.predicted_peak_bytes, plan.dry.depends_on_values
-        return cls(plan.without_predictions(), *held_to)
-
-    def follow(self, executor: Executor) -> None:
-        """Let an executor go by the plan."""
-        executor.follow(self.plan)
-        watch = executor.watch
-        watch.planned, watch.planned_peak_bytes = self.kinds, self.predicted_peak_bytes
-        watch.depends_on_values = self.depends_on_values
-
-
 class _Call(NamedTuple):
     kind: CallKind
     args: Any
@@ -117,13 +82,13 @@ class BegunLoop:
     """A loop that begins to stream.
 
     Attributes:
-        told: its plan.
+        contract: of its steps.
         outline: the plan for people.
         owners: the system in whose store a record is.
         shares: what the store of each system holds that has one.
     """
 
-    told: ToldPlan
+    contract: StepContract
     outline: PlanRecord
     owners: Mapping[str, int]
     shares: tuple[StoreShare, ...]
@@ -135,7 +100,13 @@ class BegunLoop:
         if num_stores > 1:
             require_sendable(planned.updater)
         shares = tuple(map(planned.share, range(num_stores)))
-        return cls(ToldPlan.begun(planned.plan), planned.outline, planned.owners, shares)
+        return cls(planned.plan.contract, planned.outline, planned.owners, shares)
+
+
+def follow(contract: StepContract, executor: Executor) -> None:
+    """Let an executor go by a contract."""
+    executor.follow(contract.plan)
+    executor.watch.hold_to(contract)
 
 
 def require_sendable(updater: Updater) -> None:
@@ -406,8 +377,7 @@ class LoopSystems:
             return
         calls = self.control.collect(call, lacking)
         if plan is None:
-            told: ToldPlan = self.control.share()
-            told.follow(executor)
+            follow(self.control.share(), executor)
         else:
             self.control.share(partial(_admitted, executor.watch, plan, calls))
 
@@ -498,7 +468,7 @@ def refuse_other_gradient(name: str, gradient: torch.Tensor | None) -> None:
 
 def _admitted(
     watch: PassWatch, plan: Callable[[], StepPlan], calls: Mapping[int, object]
-) -> ToldPlan:
+) -> StepContract:
     """The plan that has room for calls of several systems."""
     assert watch.admit is not None
     for call in calls.values():
@@ -509,7 +479,7 @@ def _admitted(
         if not any(call.kind.fits_in(known) for known in watch.planned):
             # Room for another system's call was made at the cost of this one.
             raise larger_than_planned(call.kind, watch.planned)
-    return ToldPlan.of(plan(), watch)
+    return watch.contract(plan().without_predictions())
 
 
 def _described(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:

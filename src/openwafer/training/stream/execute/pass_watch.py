@@ -10,6 +10,7 @@ growing cache do.
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from torch import nn
@@ -19,6 +20,7 @@ from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.activations import Frame
 from openwafer.training.stream.execute.call_kinds import CallKind, Members, call_kind
+from openwafer.training.stream.step_plan import StepPlan
 
 
 class Graph(NamedTuple):
@@ -31,6 +33,25 @@ class Graph(NamedTuple):
 
     kind: CallKind
     num_bytes: int
+
+
+@dataclass(frozen=True)
+class StepContract:
+    """What the passes of a model go by, and what they are held to.
+
+    Attributes:
+        plan: of a step.
+        kinds: of calls that it has room for.
+        peak_bytes: on the device, at the peak of a planned step.
+        left_bytes: those that its forward leaves.
+        depends_on_values: whether passes of one kind may differ, so that every one is metered.
+    """
+
+    plan: StepPlan
+    kinds: tuple[CallKind, ...]
+    peak_bytes: int
+    left_bytes: int
+    depends_on_values: bool
 
 
 Admit: TypeAlias = Callable[[CallKind, Any, Any, Sequence[Graph]], None]
@@ -51,10 +72,7 @@ class PassWatch:
         weights: what of its weights is there.
 
     Attributes:
-        planned: kinds of calls that the plan has room for.
-        planned_peak_bytes: device bytes at the peak of a planned step.
-        planned_left_bytes: those that its forward leaves.
-        depends_on_values: whether passes of one kind may differ, so that every one is metered.
+        planned, depends_on_values: see :class:`StepContract`.
         admit: asked before a call of the model that is not within the planned ones.
         agree: asked before every call, where other systems make it, too; it makes room.
         met: kinds of the calls of the pass under way, or of the last one.
@@ -62,7 +80,7 @@ class PassWatch:
 
     def __init__(self, model: nn.Module, device: Device, weights: DeviceWeights) -> None:
         self.planned: tuple[CallKind, ...] = ()
-        self.planned_peak_bytes = self.planned_left_bytes = 0
+        self._peak_bytes = self._left_bytes = 0
         self.depends_on_values = False
         self.admit: Admit | None = None
         self.agree: Agree | None = None
@@ -79,6 +97,18 @@ class PassWatch:
         self._saved_bytes = 0
         self._frames: list[weakref.ref[Frame]] = []
         self._living: list[tuple[Graph, list[weakref.ref[Frame]]]] = []
+
+    def hold_to(self, contract: StepContract) -> None:
+        """Hold passes to this from now on. What has been found to depend on values does so yet."""
+        self.planned = contract.kinds
+        self._peak_bytes, self._left_bytes = contract.peak_bytes, contract.left_bytes
+        self.depends_on_values |= contract.depends_on_values
+
+    def contract(self, plan: StepPlan) -> StepContract:
+        """What passes by a plan are held to now."""
+        return StepContract(
+            plan, self.planned, self._peak_bytes, self._left_bytes, self.depends_on_values
+        )
 
     def admit_call(self, function: str, args: Any, kwargs: Any) -> CallKind:
         """Make room for a call that is a pass by itself, before anything of it is computed.
@@ -101,7 +131,7 @@ class PassWatch:
     def _note_living(self) -> None:
         """Keep the passes in mind whose graphs are there yet."""
         if self.met and self.met[0].is_graded:
-            self._living.append((Graph(self.met[0], self.planned_left_bytes), self._frames))
+            self._living.append((Graph(self.met[0], self._left_bytes), self._frames))
         self.begin_pass()
         self._living = [one for one in self._living if _alive(one[1])]
 
@@ -199,11 +229,11 @@ class PassWatch:
         assert budget is not None
         # What else of its memory is new comes out where the next pass is metered.
         self.depends_on_values = True
-        if self.planned_peak_bytes + more_bytes > budget:
+        if self._peak_bytes + more_bytes > budget:
             raise error(
                 "device-budget-exceeded",
                 f"visit {visit} of this pass has saved {more_bytes:,} bytes more than in passes of "
-                f"the same arguments before, and the plan needs {self.planned_peak_bytes:,} of "
+                f"the same arguments before, and the plan needs {self._peak_bytes:,} of "
                 f"{budget:,} bytes",
                 help="raise the device budget, or lower the micro-batch size or the sequence "
                 "length",

@@ -17,6 +17,7 @@ from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.slices import whole_name
 from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.execute.micro_batch_order import Order
+from openwafer.training.stream.execute.pass_watch import StepContract
 from openwafer.training.stream.forms.expert_view import UsedWholeError
 from openwafer.training.stream.layers import PINNED, Layer, Partition, pin, unsliced
 from openwafer.training.stream.plan.dry_run import (
@@ -90,6 +91,17 @@ class StreamPlan(StepPlan):
     dry: DryRun
     calls: StepCalls
     changed: tuple[str, ...] = ()
+
+    @property
+    def contract(self) -> StepContract:
+        """What passes by the plan are held to, without what was predicted of it."""
+        return StepContract(
+            self.without_predictions(),
+            self.dry.kinds,
+            self.predicted_peak_bytes,
+            self.dry.left_bytes,
+            self.dry.depends_on_values,
+        )
 
 
 @dataclass(frozen=True)
