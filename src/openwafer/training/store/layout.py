@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
 import torch
 
@@ -81,10 +82,17 @@ class ArrayPlace:
 
     def view_in(self, part_bytes: torch.Tensor) -> torch.Tensor:
         """The array in the bytes of its part, uint8 with one dim; of its own dtype and shape."""
-        flat = part_bytes[self.offset_bytes : self.end_bytes].view(self.spec.dtype)
-        if self.spec.strides is None:
-            return flat.view(self.spec.shape)
-        return flat.as_strided(self.spec.shape, self.spec.strides)
+        elements = part_bytes.view(self.spec.dtype)
+        offset = elements.storage_offset() + self._offset
+        return elements.as_strided(self.spec.shape, self._strides, offset)
+
+    @cached_property
+    def _offset(self) -> int:
+        return self.offset_bytes // self.spec.dtype.itemsize
+
+    @cached_property
+    def _strides(self) -> tuple[int, ...]:
+        return self.spec.empty("meta").stride()
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,10 @@ class RecordLayout:
         """Bytes of all parts."""
         return sum(map(self.part_bytes, Part))
 
+    @cached_property
+    def _places(self) -> Mapping[Part, Mapping[str, ArrayPlace]]:
+        return {part: {one.spec.name: one for one in held} for part, held in self.parts.items()}
+
     @property
     def kept_parts(self) -> tuple[Part, ...]:
         """The parts with bytes that outlive the process."""
@@ -116,9 +128,9 @@ class RecordLayout:
 
     def place(self, array_name: str, part: Part) -> ArrayPlace:
         """Place of one array. Raises `store-unknown-array` with the names there are."""
-        for place in self.parts[part]:
-            if place.spec.name == array_name:
-                return place
+        place = self._places[part].get(array_name)
+        if place is not None:
+            return place
         known = ", ".join(place.spec.name for place in self.parts[part]) or "none"
         raise error(
             "store-unknown-array",

@@ -135,7 +135,9 @@ def update_parameter(
     if update.gradient is None and averaging is None:
         return
     _check(rule, update, averaging)
-    is_cut = _is_cut(rule, update, gradient_scale, averaging)
+    weight = update.weight
+    is_one_run = weight.numel() <= run_elements and weight.is_contiguous()
+    is_cut = not is_one_run and _is_cut(rule, update, gradient_scale, averaging)
     scratch = _Scratch()
     with torch.no_grad():
         for run in _runs(update, run_elements) if is_cut else (update,):

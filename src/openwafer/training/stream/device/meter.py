@@ -2,8 +2,8 @@
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import torch
@@ -18,6 +18,21 @@ Call: TypeAlias = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 def call_operator(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call an operator as it is."""
     return operator(*args, **kwargs)
+
+
+class _Paused:
+    """See :meth:`MemoryMeter.paused`; a generator in its place takes as long as a small copy."""
+
+    __slots__ = ("_meter", "_was_paused")
+
+    def __init__(self, meter: "MemoryMeter") -> None:
+        self._meter, self._was_paused = meter, False
+
+    def __enter__(self) -> None:
+        self._was_paused, self._meter.is_paused = self._meter.is_paused, True
+
+    def __exit__(self, *_: object) -> None:
+        self._meter.is_paused = self._was_paused
 
 
 class MemoryMeter(Unguarded, TorchDispatchMode):
@@ -49,14 +64,9 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
         """Start a new peak from the bytes alive now."""
         self.peak_bytes = self.used_bytes
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[None]:
         """While open, what operators return lies in host memory and does not count."""
-        was_paused, self.is_paused = self.is_paused, True
-        try:
-            yield
-        finally:
-            self.is_paused = was_paused
+        return _Paused(self)
 
     def count(self, tensor: torch.Tensor) -> None:
         """Count a tensor that no operator under this mode has returned, such as an input."""

@@ -122,7 +122,9 @@ class Frame:
     def _unpack(self, packed: object) -> torch.Tensor:
         if isinstance(packed, WeightHandle):
             self._weights.check_not_updated(packed.record, self._num_updates)
-            self._ensure((packed.record, *self._wanted_next(packed.record)))
+            is_alone = len(self._records) == 1
+            ahead = () if is_alone else self._wanted_next(packed.record)
+            self._ensure((packed.record, *ahead))
             return self._weights.resolve(packed)
         return self._unpack_activation(packed)
 
@@ -432,7 +434,13 @@ def _contexts_now() -> tuple[Callable[[], AbstractContextManager[Any]], ...]:
     def context(kind: str) -> Callable[[], AbstractContextManager[Any]]:
         is_enabled = torch.is_autocast_enabled(kind)
         dtype = torch.get_autocast_dtype(kind)
-        return lambda: torch.autocast(kind, dtype=dtype, enabled=is_enabled)
+
+        def again() -> AbstractContextManager[Any]:
+            if not is_enabled and not torch.is_autocast_enabled(kind):
+                return nullcontext()
+            return torch.autocast(kind, dtype=dtype, enabled=is_enabled)
+
+        return again
 
     is_metered = is_in_torch_dispatch_mode(include_infra_modes=False)
     return (*map(context, kinds), uncompiled if is_metered else nullcontext)

@@ -2,14 +2,14 @@
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from openwafer.training.torch_private import disable_current_modes
+from openwafer.training.torch_private import disable_current_modes, is_in_torch_dispatch_mode
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class RandomState:
         """
         python = random.getstate() if is_whole else None
         numpy = np.random.get_state(legacy=False) if is_whole else None
-        with disable_current_modes():
+        with _unseen_by_modes():
             cpu = torch.get_rng_state()
             if device.type != "cuda":
                 return cls(cpu, python=python, numpy=numpy)
@@ -47,13 +47,18 @@ class RandomState:
 
     def restore(self) -> None:
         """Set the generators back to these states."""
-        with disable_current_modes():
+        with _unseen_by_modes():
             torch.set_rng_state(self.cpu)
             if self.device is not None and self.accelerator is not None:
                 torch.cuda.set_rng_state(self.accelerator, self.device)
         if self.python is not None and self.numpy is not None:
             random.setstate(self.python)
             np.random.set_state(self.numpy)
+
+
+def _unseen_by_modes() -> AbstractContextManager[object]:
+    is_seen = is_in_torch_dispatch_mode(include_infra_modes=True)
+    return disable_current_modes() if is_seen else nullcontext()
 
 
 @contextmanager

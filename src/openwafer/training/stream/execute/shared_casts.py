@@ -6,7 +6,7 @@ streamed weight leaves the device between two layers, and its cast with it.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -51,8 +51,7 @@ class SharedCasts:
         self._kept = -1
         self._used: set[int] = set()
 
-    @contextmanager
-    def leaving_none(self, module: nn.Module | None) -> Iterator[None]:
+    def leaving_none(self, module: nn.Module | None) -> AbstractContextManager[None]:
         """Context of a call, after which no cast is kept.
 
         Args:
@@ -61,6 +60,11 @@ class SharedCasts:
         Raises:
             OpenwaferError: ``cast-shared``.
         """
+        # Outside of autocast nothing is kept.
+        return self._leaving_none(module) if autocast_depth() else nullcontext()
+
+    @contextmanager
+    def _leaving_none(self, module: nn.Module | None) -> Iterator[None]:
         is_looking = self._is_looking
         if is_looking:
             self._begin(module)

@@ -150,6 +150,7 @@ class Updater:
         }
         self._read: dict[Optimizer, tuple[UpdateRule, ...]] = {}
         self._first_rules = self._rules()
+        self._specs: dict[tuple[str, tuple[int, ...], torch.dtype], tuple[StateSpec, ...]] = {}
 
     @property
     def norm_dtype(self) -> torch.dtype | None:
@@ -246,15 +247,20 @@ class Updater:
 
     def specs(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
         """What is kept beside a weight; nothing for an untrained one."""
-        if not self.trains(name):
-            return ()
-        return state_specs(
-            self.rule_of(name),
-            shape,
-            dtype,
-            keeps_master=self.keeps_masters and dtype is torch.bfloat16,
-            keeps_average=self.average_decay is not None,
-        )
+        known = self._specs.get((name, shape, dtype))
+        if known is not None:
+            return known
+        specs: tuple[StateSpec, ...] = ()
+        if self.trains(name):
+            specs = state_specs(
+                self.rule_of(name),
+                shape,
+                dtype,
+                keeps_master=self.keeps_masters and dtype is torch.bfloat16,
+                keeps_average=self.average_decay is not None,
+            )
+        self._specs[name, shape, dtype] = specs
+        return specs
 
     def initialise(self, store: Records) -> None:
         """Fill the states of a new store that do not start at zero."""
