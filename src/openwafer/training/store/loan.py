@@ -67,8 +67,7 @@ class Loan:
 
     def tensor(self, array_name: str, part: Part) -> torch.Tensor:
         """View of one array, of its dtype and shape, on host memory, valid until the release."""
-        place = self._request.layout.place(array_name, part)
-        return place.view_in(self._state_of(part).held_buffer().tensor)
+        return self._state_of(part).array(self._request.layout.place(array_name, part))
 
     def part_bytes_view(self, part: Part) -> torch.Tensor:
         """View of all bytes of a part: uint8, one dim of `part_bytes`, valid until the release."""
@@ -88,11 +87,12 @@ class Loan:
             self._lending.release(self._request, frozenset(dirty))
 
     def _state_of(self, part: Part) -> PartState:
-        self._require_unreleased("used")
-        if not self._request.is_waited:
+        request = self._request
+        if request.is_released or not request.is_waited or part not in self.parts:
+            self._require_unreleased("used")
+            self._require_part(part)
             raise self._misuse("is used before wait() has returned")
-        self._require_part(part)
-        return self._request.parts[part]
+        return request.parts[part]
 
     def _require_part(self, part: Part) -> None:
         if part not in self.parts:

@@ -2,9 +2,11 @@
 
 from enum import StrEnum
 
+import torch
+
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.host_buffer import HostBuffer
-from openwafer.training.store.layout import KEPT_PARTS, Part
+from openwafer.training.store.layout import KEPT_PARTS, ArrayPlace, Part
 from openwafer.training.store.slots import Slots
 
 
@@ -33,6 +35,7 @@ class PartState:
         self.is_kept = part in KEPT_PARTS and num_bytes > 0
         self.slots = Slots()
         self.buffer = HostBuffer(num_bytes) if self.is_resident else None
+        self._arrays: dict[str, torch.Tensor] = {}
         self.is_loaded = self.is_resident
         self.is_reading = False
         self.read_error: OpenwaferError | None = None
@@ -68,6 +71,15 @@ class PartState:
     def is_changed(self) -> bool:
         """Whether a part that is kept is not what the last commit has, which is durable."""
         return self.is_kept and (self.is_dirty or self.slots.working != self.slots.committed)
+
+    def array(self, place: ArrayPlace) -> torch.Tensor:
+        """One array of a part that is in memory, as a tensor of the caller's own."""
+        array = self._arrays.get(place.spec.name)
+        if array is None:
+            array = place.view_in(self.held_buffer().tensor)
+            if self.is_resident:
+                self._arrays[place.spec.name] = array
+        return array.detach()
 
     def held_buffer(self) -> HostBuffer:
         """The buffer of a part that is in memory."""

@@ -2,10 +2,13 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Final
 
 from openwafer.trace import Trace
 from openwafer.training.stream.device.device import Device
+
+_NOTHING: Final = nullcontext()
 
 
 class Recorder:
@@ -26,9 +29,6 @@ class Recorder:
 
     @contextmanager
     def _span(self, kind: str, layer: str) -> Iterator[None]:
-        if self.trace is None:
-            yield
-            return
         start = time.perf_counter()
         self._memory(start)
         try:
@@ -49,20 +49,20 @@ class Recorder:
 
     def forward(self, layer: str) -> AbstractContextManager[None]:
         """Context of a layer's forward."""
-        return self._span("forward", layer)
+        return _NOTHING if self.trace is None else self._span("forward", layer)
 
     def recompute(self, layer: str) -> AbstractContextManager[None]:
         """Context of a layer's forward run again in the backward pass."""
-        return self._span("recompute", layer)
+        return _NOTHING if self.trace is None else self._span("recompute", layer)
 
-    @contextmanager
-    def host(self, kind: str, record: str, num_bytes: int) -> Iterator[None]:
+    def host(self, kind: str, record: str, num_bytes: int) -> AbstractContextManager[None]:
         """Context of host work on a record: ``fetch``, ``push`` or ``update``."""
         # The trace that the work begins with: in a thread, its step may end meanwhile.
         trace = self.trace
-        if trace is None:
-            yield
-            return
+        return _NOTHING if trace is None else self._host(trace, kind, record, num_bytes)
+
+    @contextmanager
+    def _host(self, trace: Trace, kind: str, record: str, num_bytes: int) -> Iterator[None]:
         start = time.perf_counter()
         yield
         end = time.perf_counter()

@@ -13,7 +13,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from itertools import dropwhile, islice
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import WeakKeyDictionary, ref
 
 import torch
 import xxhash
@@ -96,7 +96,7 @@ class Frame:
         # Of the weights that autograd has saved, the last one last.
         self._records: dict[str, None] = {}
         # Activations that wait on the device.
-        self._kept: WeakSet[Kept] = WeakSet()
+        self._kept: list[ref[Kept]] = []
         self._num_updates = weights.num_updates
         self._weights = weights
         self._ensure = ensure
@@ -135,7 +135,7 @@ class Frame:
 
     def _pack_activation(self, tensor: torch.Tensor) -> object:
         kept = Kept.of(tensor, self._copied)
-        self._kept.add(kept)
+        self._kept.append(ref(kept))
         return kept
 
     def _unpack_activation(self, packed: object) -> torch.Tensor:
@@ -150,7 +150,8 @@ class Frame:
     def _move(self) -> "list[tuple[ref[torch.UntypedStorage], int]]":
         """Copy storages; returns those that were kept, with their sizes."""
         copies: WeakKeyDictionary[torch.UntypedStorage, _OffloadedStorage] = WeakKeyDictionary()
-        waiting = [(kept, tensor) for kept in self._kept if (tensor := kept.movable) is not None]
+        alive = (kept for one in self._kept if (kept := one()) is not None)
+        waiting = [(kept, tensor) for kept in alive if (tensor := kept.movable) is not None]
         for kept, tensor in waiting:
             storage = tensor.untyped_storage()
             if storage.nbytes() >= MIN_OFFLOAD_BYTES:
@@ -329,11 +330,11 @@ class RecomputeFrame(Frame):
             return handle
         index = self._num_repeated
         self._num_repeated += 1
-        seen = self._seen(tensor)
-        if index >= len(self._saved) or self._saved[index][:2] != seen[:2]:
+        before = self._saved[index] if index < len(self._saved) else None
+        if before is None or before.size != tensor.size() or before.dtype is not tensor.dtype:
             shown = f"{tuple(tensor.size())} {tensor.dtype}"
             raise self._differs(f"saved {shown} as tensor {index}")
-        if self._takes_checksums and self._saved[index] != seen:
+        if self._takes_checksums and before != self._seen(tensor):
             raise self._differs(f"saved other values as tensor {index}")
         kept: object = index
         if not self._is_rehearsal:

@@ -44,9 +44,9 @@ from openwafer.training.stream.execute.passes import (
     PassLog,
     PassObserver,
     Phase,
+    TransformsRefused,
     Walk,
     graph_of_backward,
-    transforms_refused,
 )
 from openwafer.training.stream.execute.shared_casts import SharedCasts
 from openwafer.training.stream.layers import PINNED, Layer, Partition
@@ -219,7 +219,7 @@ class Executor:
         self.link.begin_pass(self._walk.actions)
         self._run_to_compute()
 
-    def _join_backward(self, where: str) -> None:
+    def _join_backward(self, what: str, name: str) -> None:
         """See that a pass is open until the backward under way ends.
 
         A graph may outlive its pass: backward is called a second time, or another forward has
@@ -231,7 +231,7 @@ class Executor:
             case Phase.RECOMPUTE | Phase.LAYER:
                 return
             case _ if torch.is_grad_enabled():
-                raise graph_of_backward(where)
+                raise graph_of_backward(f"{what} {name!r}")
             case Phase.BACKWARD:
                 return
             case Phase.IDLE:
@@ -358,7 +358,7 @@ class Executor:
 
     def begin_backward(self, log: PassLog, visit: int, micro_batch: int) -> None:
         """The backward pass has come to a visit of a pass, mostly of the one that is open."""
-        self._join_backward(f"layer {log.visits[visit]!r}")
+        self._join_backward("layer", log.visits[visit])
         self._mark(micro_batch)
         last = self._backward_visit
         if last is not None:
@@ -475,7 +475,7 @@ class Executor:
     def _use_saved(self, records: Sequence[str]) -> None:
         """Bring back a record whose weights the backward pass wants; see :meth:`use_nested`."""
         record = records[0]
-        self._join_backward(f"record {record!r}")
+        self._join_backward("record", record)
         if record in self.nested:
             self.use_nested(records)
             pushed = filter(self.gradients.are_expected, filter(self.nested.__contains__, records))
@@ -503,7 +503,7 @@ class Executor:
 
     def take_gradient(self, name: str, _parameter: torch.Tensor) -> None:
         """A gradient has been added to a parameter: push its record if that was the last."""
-        self._join_backward(f"weight {name!r}")
+        self._join_backward("weight", name)
         record = self.gradients.note(name)
         if record is not None:
             self.push(record)
@@ -533,18 +533,6 @@ class Executor:
 
     # Layers.
 
-    @contextmanager
-    def _inside_layer(self, phase: Phase, layer: Layer | None = None) -> Iterator[None]:
-        module = None if layer is None else self._modules[layer.name]
-        with self.casts.leaving_none(module):
-            outside, self._phase = self._phase, phase
-            try:
-                yield
-            finally:
-                # A failed pass is left from within.
-                if self._phase is phase:
-                    self._phase = outside
-
     def run_layer(self, layer: Layer, function: Function, args: Any, kwargs: Any) -> Any:
         """Run one call of a layer; the layer's ``forward`` is replaced by this."""
         match self._phase:
@@ -561,10 +549,15 @@ class Executor:
     def _run_visit(self, layer: Layer, function: Function, args: Any, kwargs: Any) -> Any:
         pause = self._pause
         visit = self.enter(layer) if pause is None else pause(layer)
-        with self._inside_layer(Phase.LAYER, layer), self.recorder.forward(layer.name):
-            out = self._run_framed(layer, visit, function, (args, kwargs))
-            for record in layer.records:
-                self.weights.check_unwritten(record)
+        module, outside = self._modules[layer.name], self._phase
+        with self.casts.leaving_none(module), self.recorder.forward(layer.name):
+            self._phase = Phase.LAYER
+            try:
+                out = self._run_framed(layer, visit, function, (args, kwargs))
+                for record in layer.records:
+                    self.weights.check_unwritten(record)
+            finally:
+                self._leave_phase(Phase.LAYER, outside)
         if torch.is_grad_enabled():
             self._watch(out, visit)
         if pause is None:
@@ -580,15 +573,25 @@ class Executor:
         call = Call(layer.name, rerun, args, kwargs, self.states[layer.name], layer.records)
         frame = frame_for(policy, self.weights, self._use_saved, call, self.order.copied)
         self.watch.begin_layer(frame)
-        with frame.hooks(), transforms_refused(layer.name):
+        with frame.hooks(), TransformsRefused(layer.name):
             out = self._call(layer.name, function, args, kwargs)
         self.watch.end_layer(frame, visit)
         frame.end_forward()
         return out
 
     def _rerun(self, layer: Layer, function: Function, *args: Any, **kwargs: Any) -> Any:
-        with self._inside_layer(Phase.RECOMPUTE), self.recorder.recompute(layer.name):
-            return function(*args, **kwargs)
+        outside = self._phase
+        with self.casts.leaving_none(None), self.recorder.recompute(layer.name):
+            self._phase = Phase.RECOMPUTE
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._leave_phase(Phase.RECOMPUTE, outside)
+
+    def _leave_phase(self, phase: Phase, outside: Phase) -> None:
+        # A failed pass is left from within.
+        if self._phase is phase:
+            self._phase = outside
 
     def _watch(self, out: object, visit: int) -> None:
         reached = partial(self._reached, self.log, visit, self.micro_batch)
@@ -624,7 +627,7 @@ class Executor:
                 frame = Frame(self.weights, self._use_saved)
                 self.watch.begin_layer(frame)
                 try:
-                    with frame.hooks(), transforms_refused(name):
+                    with frame.hooks(), TransformsRefused(name):
                         out = function(*args, **kwargs)
                     self.watch.end_layer(frame, len(self.log.visits))
                 finally:

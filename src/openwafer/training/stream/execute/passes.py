@@ -1,7 +1,6 @@
 """A pass of a model: where it is, what has happened in it, who is told, what it refuses."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -145,21 +144,29 @@ def graph_of_backward(where: str) -> OpenwaferError:
     )
 
 
-@contextmanager
-def transforms_refused(where: str) -> Iterator[None]:
+class TransformsRefused:
     """Context of a forward, whose saved tensors are seen by hooks.
+
+    Args:
+        where: what runs.
 
     Raises:
         OpenwaferError: ``streamed-under-transform`` where it differentiates by torch.func.
     """
-    try:
-        yield
-    except RuntimeError as cause:
-        if _MEETS_HOOKS not in str(cause):
-            raise
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        """Nothing is refused yet."""
+
+    def __exit__(self, _kind: object, cause: BaseException | None, _traceback: object) -> None:
+        """The forward has ended, or failed."""
+        if not isinstance(cause, RuntimeError) or _MEETS_HOOKS not in str(cause):
+            return
         raise error(
             "streamed-under-transform",
-            f"the forward of {where!r} differentiates by torch.func, which cannot see weights come "
-            "and go",
+            f"the forward of {self._where!r} differentiates by torch.func, which cannot see "
+            "weights come and go",
             help="differentiate with torch.autograd.grad or torch.autograd.functional",
         ) from cause

@@ -246,8 +246,8 @@ def _read_items(found: dict[Any, Any]) -> dict[Any, Any]:
 def _same_items(found: dict[Any, Any], content: dict[Any, Any]) -> bool:
     return (
         len(found) == len(content)
-        and all(map(is_, dict.keys(found), content))
         and all(map(is_, dict.values(found), content.values()))
+        and all(map(is_, dict.keys(found), content))
     )
 
 
