@@ -327,8 +327,11 @@ class DeviceWeights:
         return {name: counted_writes.__get__(self.parameters[name]) for name in self._names[record]}
 
     def check_unwritten(self, record: str) -> None:
-        """Tell of parameters of a bound record that were written to since they were bound."""
-        for name in self._written(record):
+        """Tell of parameters of a record that were written to since they were bound.
+
+        A backward inside a layer may have ended the pass, and sent the record away.
+        """
+        for name in self._written(record) if record in self._held else ():
             self.uses.written(name)
 
     def _written(self, record: str) -> list[str]:
