@@ -34,6 +34,7 @@ MAX_FUNCTION_LINES = 60
 MAX_TEST_BODY_LINES = 15
 MIN_TEST_NAME_WORDS = 2
 MAX_COMMENT_SHARE = 0.08
+MAX_LINE_OF_DOCS = 120
 BANNED_PARTS = {
     *("utils", "util", "helpers", "helper", "common", "misc"),
     *("manager", "managers", "handler", "handlers", "core", "base"),
@@ -338,6 +339,23 @@ def test_every_make_target_that_the_docs_name_exists() -> None:
     named = {t for page in pages for t in re.findall(r"`make ([a-z-]+)`", page.read_text())}
     targets = re.findall(r"^([a-z -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert named <= {name for line in targets for name in line.split()}
+
+
+def prose_lines(page: Path) -> Iterator[tuple[int, str]]:
+    """Lines but for the rows of tables, which cannot be broken, and what stands in a fence."""
+    fence = ""
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        mark = re.match(r"\s*(`{3,}|:{3,})", line)
+        if mark and mark[1].startswith(fence):
+            fence = "" if fence else mark[1]
+        elif not fence and not line.lstrip().startswith("|"):
+            yield number, line
+
+
+def test_lines_of_the_docs_fit_a_screen() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    lines = [(page, number, line) for page in pages for number, line in prose_lines(page)]
+    assert [place(page, n) for page, n, line in lines if len(line) > MAX_LINE_OF_DOCS] == []
 
 
 @pytest.mark.parametrize("wing", UNSEEN)
