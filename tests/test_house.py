@@ -53,7 +53,6 @@ STARS_OF_LOCAL_TUPLES = {
     "data/shard.py",
     "frontends/loop/loop.py",
     "frontends/loop/stored_values.py",
-    "metrics/report/details.py",
     "session/opened_run.py",
     "sparsity/activations/linear.py",
     "sparsity/kernels/emission.py",

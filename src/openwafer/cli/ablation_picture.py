@@ -3,31 +3,27 @@
 from pathlib import Path
 from typing import Any, Final
 
-from openwafer.atomic_file import replacing
 from openwafer.cli.ablation_record import AblationRecord, Result
+from openwafer.cli.pictures import BLUE, INK, RED, picture
 
 WIDTH_INCHES, ROW_INCHES, MARGIN_INCHES = 8.0, 0.36, 1.5
-BLUE, RED, GREY, FAINT, INK = "#1f5fa8", "#cf5b3f", "#9aa4b0", "#e4e7eb", "#1f2328"
+GREY, FAINT = "#9aa4b0", "#e4e7eb"
 MAX_NAME_CHARS: Final = 44
 
 
 def draw_ablation(path: Path, record: AblationRecord) -> None:
     """Replace the picture `path`, .png or .svg by its name. Raises OSError."""
-    from matplotlib.figure import Figure
-
     variants = record.results[1:]
     height = MARGIN_INCHES + ROW_INCHES * len(variants)
-    canvas = Figure(figsize=(WIDTH_INCHES, height), layout="constrained")
-    axes: Any = canvas.subplots()
-    draw_rows(axes, variants)
     base = record.results[0]
     of = f" of {base.loss:.4f}" if base.cost is not None else ""
     seeds = len(record.seeds)
     noise = f"bars: 95% over {seeds} seeds; hollow: not told from 0"
     noise = noise if seeds > 1 else "one seed: the noise is not known"
-    axes.set_xlabel(f"held-out loss minus the baseline's{of}, nats a token\n{noise}", fontsize=9)
-    with replacing(path) as temporary:
-        canvas.savefig(temporary, dpi=130, format=path.suffix.removeprefix(".") or "png")
+    with picture(path, (WIDTH_INCHES, height)) as axes:
+        draw_rows(axes, variants)
+        label = f"held-out loss minus the baseline's{of}, nats a token\n{noise}"
+        axes.set_xlabel(label, fontsize=9)
 
 
 def draw_rows(axes: Any, variants: tuple[Result, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What ``openwafer coord-check`` tells and draws."""
+"""``openwafer coord-check`` tells and draws how activations grow."""
 
 import math
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from openwafer.atomic_file import replacing
+from openwafer.cli.pictures import BLUE, RED, picture
 from openwafer.cli.tables import plain_console
 from openwafer.diagnostics import error
 from openwafer.training.parametrization.slopes import FLAT, Growth, steepest
@@ -25,13 +25,13 @@ NUM_NAMED = 3
 
 @dataclass(frozen=True)
 class Words:
-    """What is said of a check over widths, or over depths.
+    """The words for a check over widths, or over depths.
 
     Attributes:
-        option: that names the sizes.
-        size: that models differ in.
-        later: what is looked at after some steps.
-        exception: from the rule of what is flat.
+        option: the option that names the sizes.
+        size: the size that models differ in.
+        later: the quantity that is looked at after some steps.
+        exception: the exception to the rule of flatness.
     """
 
     option: str
@@ -132,31 +132,26 @@ def _slope(slope: float) -> str:
 
 
 def _draw(path: Path, found: CoordinateCheck, words: Words) -> None:
-    from matplotlib.figure import Figure
-
-    canvas = Figure(figsize=PICTURE_INCHES, layout="constrained")
-    grid: Any = canvas.subplots(2, 2, sharex=True, sharey="row")
-    for column, (name, growths) in enumerate(
-        (("muP", found.mup), ("standard parametrization", found.standard))
-    ):
-        last = f"{words.later or 'after '}{len(growths[0].slopes) - 1} steps"
-        for row, (step, when) in enumerate(((0, "at first"), (-1, last))):
-            axes = grid[row][column]
-            _draw_sizes(axes, growths, step)
-            axes.set_title(f"{name}, {when}", fontsize=10)
-    for axes in grid[1]:
-        axes.set_xlabel(words.size)
-    for row in grid:
-        row[0].set_ylabel("mean absolute activation")
-    with replacing(path) as temporary:
-        canvas.savefig(temporary, dpi=110, format=path.suffix.removeprefix(".") or "png")
+    shared = {"sharex": True, "sharey": "row"}
+    with picture(path, PICTURE_INCHES, dpi=110, nrows=2, ncols=2, **shared) as grid:
+        for column, (name, growths) in enumerate(
+            (("muP", found.mup), ("standard parametrization", found.standard))
+        ):
+            last = f"{words.later or 'after '}{len(growths[0].slopes) - 1} steps"
+            for axes, step, when in zip(grid[:, column], (0, -1), ("at first", last), strict=True):
+                _draw_sizes(axes, growths, step)
+                axes.set_title(f"{name}, {when}", fontsize=10)
+        for axes in grid[1]:
+            axes.set_xlabel(words.size)
+        for axes in grid[:, 0]:
+            axes.set_ylabel("mean absolute activation")
 
 
 def _draw_sizes(axes: Any, growths: tuple[Growth, ...], step: int) -> None:
     ordered = sorted(growths, key=lambda growth: -abs(growth.slopes[step]))
     for rank, growth in enumerate(ordered):
         sizes = growth.sizes[step]
-        color = "#1f5fa8" if not growth.is_output else "#cf5b3f"
+        color = RED if growth.is_output else BLUE
         label = f"{growth.module} {_slope(growth.slopes[step])}" if rank < NUM_NAMED else None
         style = ("-", "--", ":")[rank] if rank < NUM_NAMED else "-"
         alpha = 1.0 if rank < NUM_NAMED else 0.35

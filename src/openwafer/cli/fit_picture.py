@@ -5,37 +5,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure as Canvas
 
-from openwafer.atomic_file import replacing
+from openwafer.cli.pictures import BLUE, INK, RED, picture
 from openwafer.planning.laws import FitRecord, Fitted, Law, SizeTokensLaw, TrainedPoint
 from openwafer.planning.laws.expectation import expected_loss
 
 PICTURE_INCHES = (7.5, 4.5)
 NUM_DRAWN = 120
-BLUE, INK, RED, FAINT = "#1f5fa8", "#1f2328", "#cf5b3f", "#9aa4b0"
+FAINT = "#9aa4b0"
 
 
 def draw_fit(path: Path, fitted: Fitted[Law], record: FitRecord) -> None:
     """Draw points, law, interval, and what was asked of the law, into a .png or .svg file."""
-    canvas = Canvas(figsize=PICTURE_INCHES, layout="constrained")
-    axes: Any = canvas.subplots()
-    _draw_law(axes, fitted, record)
-    if isinstance(fitted.law, SizeTokensLaw):
-        _draw_sizes(axes, fitted.law, fitted.points)
-    _draw_runs(axes, fitted.runs)
-    for is_held_out, mark, label in ((False, "o", "fitted"), (True, "s", "held out")):
-        points = [c.point for c in record.points if c.is_held_out is is_held_out]
-        face = "none" if is_held_out else INK
-        if points:
-            axes.plot(*_places(points), mark, color=INK, mfc=face, ms=5, label=label)
-    answers = [(a.flops, a.figures[-1].value) for a in (*record.expectations, *record.proposals)]
-    if answers:
-        axes.plot(*zip(*answers, strict=True), "D", color=RED, ms=6, label="asked for")
-    axes.set(xscale="log", xlabel="training FLOPs", ylabel="loss, nats a token")
-    axes.legend(frameon=False)
-    with replacing(path) as temporary:
-        canvas.savefig(temporary, dpi=150, format=path.suffix.removeprefix(".") or "png")
+    with picture(path, PICTURE_INCHES, dpi=150) as axes:
+        _draw_law(axes, fitted, record)
+        if isinstance(fitted.law, SizeTokensLaw):
+            _draw_sizes(axes, fitted.law, fitted.points)
+        _draw_runs(axes, fitted.runs)
+        for is_held_out, mark, label in ((False, "o", "fitted"), (True, "s", "held out")):
+            points = [c.point for c in record.points if c.is_held_out is is_held_out]
+            face = "none" if is_held_out else INK
+            if points:
+                axes.plot(*_places(points), mark, color=INK, mfc=face, ms=5, label=label)
+        answers = [(a.flops, a.figures[-1].value) for a in record.expectations + record.proposals]
+        if answers:
+            axes.plot(*zip(*answers, strict=True), "D", color=RED, ms=6, label="asked for")
+        axes.set(xscale="log", xlabel="training FLOPs", ylabel="loss, nats a token")
+        axes.legend(frameon=False)
 
 
 def _draw_law(axes: Any, fitted: Fitted[Law], record: FitRecord) -> None:

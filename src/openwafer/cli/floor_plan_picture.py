@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from openwafer.atomic_file import replacing
+from openwafer.cli.pictures import picture
 from openwafer.cli.tables import value_of
 from openwafer.diagnostics import counted
 from openwafer.planning.placement import Placement, Rectangle
@@ -16,16 +16,8 @@ MOST_IN_LEGEND = 30
 
 def draw_floor_plan(path: Path, placement: Placement) -> None:
     """Replace the picture `path`, .png or .svg by its name. Raises OSError."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure as Canvas
-
-    canvas = Canvas(figsize=PICTURE_INCHES, layout="constrained")
-    draw_on(canvas.subplots(), placement)
-    # The same floor plan gives the same bytes.
-    with rc_context({"svg.hashsalt": "openwafer"}), replacing(path) as temporary:
-        form = path.suffix.removeprefix(".") or "png"
-        metadata = {"Date": None} if form == "svg" else None
-        canvas.savefig(temporary, dpi=130, format=form, metadata=metadata)
+    with picture(path, PICTURE_INCHES) as axes:
+        draw_on(axes, placement)
 
 
 def draw_on(axes: Any, placement: Placement) -> None:

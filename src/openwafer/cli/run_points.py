@@ -1,4 +1,4 @@
-"""Points of scaling laws from what ``openwafer train`` leaves."""
+"""Reads the points of scaling laws from run folders."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ DIVERGED = 1.05
 
 @dataclass(frozen=True)
 class Reading:
-    """How runs are read: what becomes of those that are no points, and whether code is trusted."""
+    """Rules for reading runs: whether to leave out those that are no points, and to trust code."""
 
     leaves_out: bool
     trusts_code: bool
@@ -84,7 +84,7 @@ def _held_out(run: RunRecord) -> tuple[ValidationPoint, ...]:
 
 
 class StepCounts:
-    """What steps are made of, counted once for runs of one model."""
+    """Counts the operators of a step, once for all runs of one model."""
 
     def __init__(self) -> None:
         self._known: list[tuple[object, StepCount]] = []

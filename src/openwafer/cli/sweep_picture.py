@@ -5,27 +5,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from openwafer.atomic_file import replacing
+from openwafer.cli.pictures import BLUE, RED, picture
 from openwafer.training.sweep import Axis, Grid, Outcome, Setting
 
 PANEL_INCHES = (5.5, 4.0)
-BLUE, ORANGE, GREY = "#1f5fa8", "#cf5b3f", "#bbbbbb"
+GREY = "#bbbbbb"
 # Of the largest and the least value, from which on an axis of numbers is logarithmic.
 LOG_RATIO = 5
 
 
 def draw_sweep(path: Path, grid: Grid, outcomes: Sequence[Outcome], best: Outcome) -> None:
     """Replace the picture `path`, .png or .svg by its name. Raises OSError."""
-    from matplotlib.figure import Figure
-
     width, height = PANEL_INCHES
-    canvas = Figure(figsize=(width * len(grid.axes), height), layout="constrained")
-    panels: Any = canvas.subplots(1, len(grid.axes), squeeze=False, sharey=True)
-    for axes, axis in zip(panels[0], grid.axes, strict=True):
-        draw_axis(axes, axis, outcomes, best)
-    panels[0][0].set_ylabel("loss on held-out documents")
-    with replacing(path) as temporary:
-        canvas.savefig(temporary, dpi=130, format=path.suffix.removeprefix(".") or "png")
+    size, number = (width * len(grid.axes), height), len(grid.axes)
+    with picture(path, size, ncols=number, squeeze=False, sharey=True) as panels:
+        for axes, axis in zip(panels[0], grid.axes, strict=True):
+            draw_axis(axes, axis, outcomes, best)
+        panels[0][0].set_ylabel("loss on held-out documents")
 
 
 def draw_axis(axes: Any, axis: Axis, outcomes: Sequence[Outcome], best: Outcome) -> None:
@@ -45,8 +41,8 @@ def draw_axis(axes: Any, axis: Axis, outcomes: Sequence[Outcome], best: Outcome)
             axes.plot([x] * len(finite), finite, ".", color=color, ms=5)
             if each.num_diverged:
                 above = axes.get_xaxis_transform()
-                axes.plot([x], [0.97], "x", color=ORANGE, transform=above, clip_on=False)
-    axes.plot([places[best.setting[axis.key]]], [best.mean], "D", color=ORANGE, ms=6, zorder=3)
+                axes.plot([x], [0.97], "x", color=RED, transform=above, clip_on=False)
+    axes.plot([places[best.setting[axis.key]]], [best.mean], "D", color=RED, ms=6, zorder=3)
     numbers = [*places.values()]
     if min(numbers) > 0 and max(numbers) >= LOG_RATIO * min(numbers):
         axes.set_xscale("log")

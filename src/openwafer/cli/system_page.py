@@ -4,14 +4,13 @@ import base64
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from openwafer.atomic_file import write_text
+from openwafer.cli.pictures import BLUE, RED, picture
 from openwafer.cli.tables import value_of
 from openwafer.diagnostics import counted
 from openwafer.planning.system_plan import (
@@ -24,87 +23,68 @@ from openwafer.planning.system_plan import (
 )
 from openwafer.planning.systems import System
 from openwafer.planning.throughput import Resource, step_time
-from openwafer.training.metrics.report import html
+from openwafer.training.metrics.report.rendering import render
 
 PICTURE_INCHES = (7.5, 3.8)
 SPARSITIES = (0.0, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
 TOKENS = np.geomspace(100, 1e6, 120)
-BLUE, ORANGE, GREY = "#1f5fa8", "#cf5b3f", "#999999"
+GREY = "#999999"
 
 
-def write_page(path: Path, plan: SystemPlan, pictures: Iterable[str]) -> None:
+Picture = tuple[str, str, str]
+"""Title, caption, and an SVG in base64."""
+
+
+def write_page(path: Path, plan: SystemPlan, pictures: Iterable[Picture]) -> None:
     """Replace the file `path`. Raises OSError."""
-    style = files("openwafer.training.metrics.report").joinpath("page.css").read_text("utf-8")
-    title = f"{plan.system} · plan"
-    body = [
-        f"<h1>{escape(plan.system)}</h1>",
-        html.note(f"{counted(plan.num_systems, 'system')}, {plan.mode}: {plan.reason}."),
-        html.note(f"A step waits longest for {plan.limit}."),
-        *pictures,
-        *map(_section, plan.sections),
-    ]
-    write_text(
-        path,
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>\n{style}</style></head>\n"
-        f"<body>{''.join(body)}</body></html>\n",
+    notes = (
+        f"{counted(plan.num_systems, 'system')}, {plan.mode}: {plan.reason}.",
+        f"A step waits longest for {plan.limit}.",
     )
+    tables = [(section.title, _rows(section)) for section in plan.sections]
+    title = f"{plan.system} · plan"
+    values = {"heading": plan.system, "notes": notes, "pictures": pictures, "tables": tables}
+    write_text(path, render("figures.html", title=title, **values))
 
 
-def _section(section: Section) -> str:
-    rows = [
-        [
-            escape(figure.name.replace("_", " ")),
-            escape(value_of(figure)),
-            escape(str(figure.origin)),
-            escape(figure.source),
-        ]
-        for figure in section.figures
+def _rows(section: Section) -> list[tuple[str, ...]]:
+    return [
+        (each.name.replace("_", " "), value_of(each), str(each.origin), each.source)
+        for each in section.figures
     ]
-    return html.section(section.title, html.table((" ", "value", "is", "from"), rows, "figures"))
 
 
-def pictures_of(plan: SystemPlan, task: TrainingTask, system: System) -> Iterator[str]:
+def pictures_of(plan: SystemPlan, task: TrainingTask, system: System) -> Iterator[Picture]:
     """Those of a plan for a published or described system."""
-    yield picture(
+    yield drawn(
         "A step by resource",
         "Seconds of a step that each resource is busy; in each pass the slowest one counts.",
         lambda axes: draw_resources(axes, plan),
     )
-    yield picture(
+    yield drawn(
         "Roofline",
         "FLOP/s of one system by the tokens of a pass; the point is this plan's.",
         lambda axes: draw_roofline(axes, plan, task, system),
     )
-    yield picture(
+    yield drawn(
         "More systems",
         "A step of the same batch on more systems, times as fast as on one.",
         lambda axes: draw_systems(axes, task, system),
     )
-    yield picture(
+    yield drawn(
         "More zeros",
         "A step, times as fast as dense: if all weights had so many zeros.",
         lambda axes: draw_zeros(axes, plan, task, system),
     )
 
 
-def picture(title: str, caption: str, draw: Callable[[Any], None]) -> str:
+def drawn(title: str, caption: str, draw: Callable[[Any], None]) -> Picture:
     """A section of the page with what ``draw`` puts on its axes."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure as Canvas
-
-    canvas = Canvas(figsize=PICTURE_INCHES, layout="constrained")
-    axes: Any = canvas.subplots()
-    draw(axes)
-    axes.spines[["top", "right"]].set_visible(False)
-    drawn = io.BytesIO()
-    # The same plan gives the same bytes.
-    with rc_context({"svg.hashsalt": "openwafer"}):
-        canvas.savefig(drawn, format="svg", metadata={"Date": None})
-    data = base64.b64encode(drawn.getvalue()).decode()
-    image = f'<img alt="{escape(title)}" src="data:image/svg+xml;base64,{data}">'
-    return html.section(title, html.caption(caption), image)
+    written = io.BytesIO()
+    with picture(written, PICTURE_INCHES) as axes:
+        draw(axes)
+        axes.spines[["top", "right"]].set_visible(False)
+    return title, caption, base64.b64encode(written.getvalue()).decode()
 
 
 def draw_resources(axes: Any, plan: SystemPlan) -> None:
@@ -128,7 +108,7 @@ def draw_roofline(axes: Any, plan: SystemPlan, task: TrainingTask, system: Syste
 
     axes.plot(TOKENS, [rate(float(tokens)) for tokens in TOKENS], color=BLUE)
     own = plan.figure("step", "tokens of a pass").value
-    axes.plot([own], [rate(own)], "o", color=ORANGE)
+    axes.plot([own], [rate(own)], "o", color=RED)
     axes.axhline(system.peak.value, color=GREY, linestyle="--")
     axes.set(xscale="log", yscale="log", xlabel="tokens of a pass", ylabel="FLOP/s as if dense")
 

@@ -1,4 +1,4 @@
-"""Pictures of what systems gain: by their number, by zeros, and by tokens in a pass."""
+"""Draws the gain of systems by their number, by zeros, and by tokens in a pass."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from openwafer.atomic_file import replacing
+from openwafer.cli.pictures import picture
 from openwafer.planning.memory import UPDATE_BYTES_PER_WEIGHT
 from openwafer.planning.systems import CS2, CS3, H200, Fabric
 from openwafer.planning.throughput import (
@@ -42,20 +42,11 @@ OFTEN = 0.3
 def draw_pictures(folder: Path) -> Iterator[Path]:
     """Draw each picture into a file in `folder`, which must be there."""
     for name, draw in PICTURES.items():
-        yield _draw(folder / name, draw)
-
-
-def _draw(path: Path, draw: Callable[[Any], None]) -> Path:
-    from matplotlib.figure import Figure as Canvas
-
-    canvas = Canvas(figsize=PICTURE_INCHES, layout="constrained")
-    axes: Any = canvas.subplots()
-    draw(axes)
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    with replacing(path) as temporary:
-        canvas.savefig(temporary, dpi=130, format=path.suffix[1:])
-    return path
+        with picture(folder / name, PICTURE_INCHES) as axes:
+            draw(axes)
+            axes.legend(frameon=False)
+            axes.spines[["top", "right"]].set_visible(False)
+        yield folder / name
 
 
 def draw_speedup(axes: Any) -> None:

@@ -1,4 +1,4 @@
-"""What ``openwafer plan --system`` counts, tells and writes."""
+"""``openwafer plan --system`` counts, tells and writes a plan for a system."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from rich.table import Table
 from openwafer.cli.counted_task import task_of
 from openwafer.cli.joined_systems import Forecast, draw_forecast, with_forecast
 from openwafer.cli.measured_plan import plan_of
-from openwafer.cli.system_page import picture, pictures_of, write_page
+from openwafer.cli.system_page import Picture, drawn, pictures_of, write_page
 from openwafer.cli.tables import plain_console, value_of
 from openwafer.diagnostics import Diagnostic, tell
 from openwafer.planning.system_plan import SystemPlan, plan_system, write_system_plan
@@ -57,15 +57,15 @@ def plan_here(session: Session, outputs: Outputs, link: float | None) -> None:
     _finish(with_forecast(plan, task, forecast), outputs, _pictures_of(forecast))
 
 
-def _pictures_of(forecast: Forecast) -> Iterator[str]:
-    yield picture(
+def _pictures_of(forecast: Forecast) -> Iterator[Picture]:
+    yield drawn(
         "More systems",
         "A step of the same batch on more systems like this one, times as fast as on one.",
         lambda axes: draw_forecast(axes, forecast),
     )
 
 
-def _finish(plan: SystemPlan, outputs: Outputs, pictures: Iterable[str]) -> None:
+def _finish(plan: SystemPlan, outputs: Outputs, pictures: Iterable[Picture]) -> None:
     _show(plan)
     if outputs.json is not None:
         write_system_plan(outputs.json, plan)

@@ -339,7 +339,7 @@ def with_noise(row: StepMetrics, scale: float | None) -> StepMetrics:
     [
         ((None, 5.0, 12.5), "It ends at 12.5, and a step has 8."),
         ((None, 0.0), "It ends at 0."),
-        ((None, None), "The gradient&#x27;s mean never rose above its noise."),
+        ((None, None), "The gradient's mean never rose above its noise."),
     ],
 )
 def test_the_noise_scale_stands_beside_the_batch(
@@ -349,7 +349,7 @@ def test_the_noise_scale_stands_beside_the_batch(
         for step, scale in enumerate(scales):
             writer.append(with_noise(make_metrics(step, len(scales)), scale))
     (folder / "trace.json").unlink()
-    assert told in render_report(load_run(folder))
+    assert told in text_of(render_report(load_run(folder)))
 
 
 def test_a_run_that_measured_no_noise_scale_shows_none(folder: Path) -> None:

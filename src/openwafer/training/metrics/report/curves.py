@@ -106,6 +106,31 @@ def draw_throughput(metrics: Sequence[StepMetrics]) -> Figure:
     return _draw_steps("throughput", words, metrics, rates, Scale(1, ""), ())
 
 
+def draw_noise_scale(metrics: Sequence[StepMetrics]) -> Figure:
+    """The smoothed noise scale by step, against the samples of a step; one step must have it."""
+    known = {row.step: row.noise_scale for row in metrics if row.noise_scale is not None}
+    caption = f"Smoothed B_simple, in samples. It ends at {[*known.values()][-1]:.3g}"
+    levels = []
+    # Whole numbers, but for the rounding of products.
+    sizes = sorted(
+        {
+            round(row.tokens * row.noise_scale / row.noise_scale_tokens)
+            for row in metrics
+            if row.noise_scale and row.noise_scale_tokens
+        }
+    )
+    if sizes:
+        marks = (Mark.LINE, Mark.DASHES)
+        levels = [
+            Level(size, Key(f"batch of {size}", Color.LIMIT, mark))
+            for size, mark in zip(dict.fromkeys((sizes[0], sizes[-1])), marks, strict=False)
+        ]
+        told = " to ".join(str(level.value) for level in levels)
+        caption += f", and a step has {told}. Far below it a batch costs steps, far above tokens"
+    words = Words("Gradient noise scale", f"{caption}.", tuple(level.key for level in levels))
+    return _draw_values("noise-scale", words, known, Scale(1, ""), levels)
+
+
 def draw_peak_memory(metrics: Sequence[StepMetrics], plan: PlanRecord) -> Figure:
     """The highest device memory of each metered step, against the budget and the prediction.
 
@@ -209,10 +234,10 @@ def _draw_steps(
     levels: Sequence[Level],
 ) -> Figure:
     by_step = {row.step: value for row, value in zip(metrics, values, strict=True)}
-    return draw_step_values(name, words, by_step, scale, levels)
+    return _draw_values(name, words, by_step, scale, levels)
 
 
-def draw_step_values(
+def _draw_values(
     name: str, words: Words, values: Mapping[int, float], scale: Scale, levels: Sequence[Level]
 ) -> Figure:
     """A line through one value a step, from zero, and levels across it."""

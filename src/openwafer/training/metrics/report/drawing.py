@@ -6,7 +6,7 @@ scaled letters; the style sheet shows one of the two. Colors are replaced by CSS
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -43,7 +43,7 @@ class Color(StrEnum):
 
 
 class Mark(StrEnum):
-    """How a legend shows its entry: a filled area, a line, a dashed line, a dot."""
+    """A legend shows its entry as a filled area, a line, a dashed line or a dot."""
 
     BLOCK = "block"
     LINE = "line"
@@ -62,7 +62,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Words:
-    """What surrounds a picture: its title, its legend, a caption that says what it shows."""
+    """The text around a picture: title, caption and legend."""
 
     title: str
     caption: str
@@ -95,11 +95,20 @@ Paint = Callable[[Any, Size], None]
 
 
 def draw_figure(
-    name: str, words: Words, paint: Paint, *, height: int, narrow_height: int
+    name: str, words: Words, paint: Paint, *, height: int, narrow_height: int | None = None
 ) -> Figure:
     """Call `paint(canvas, size)` on a matplotlib figure of each size, in CSS pixels."""
-    wide = _draw(name, paint, Size(920, height))
-    return Figure(name, words, wide, _draw(name, paint, Size(360, narrow_height)))
+    wide, narrow = Size(920, height), Size(360, narrow_height or height)
+    return Figure(name, words, _draw(name, paint, wide), _draw(name, paint, narrow))
+
+
+def bar_axes(canvas: Any, names: Sequence[str]) -> Any:
+    """Axes for horizontal bars, one a name, the first on top."""
+    axes = canvas.subplots()
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    return axes
 
 
 def _draw(name: str, paint: Paint, size: Size) -> str:

@@ -1,11 +1,9 @@
 """The top of a report: what was trained, where it lived, and the headline numbers."""
 
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from statistics import median
 
 from openwafer.training.metrics.compute_share import compute_share
-from openwafer.training.metrics.report import html
 from openwafer.training.metrics.run_record import RunRecord
 from openwafer.training.metrics.step_metrics import StepMetrics, measured_peaks
 from openwafer.training.metrics.step_trace import StepTrace
@@ -24,21 +22,14 @@ _MOST_MODEL_FACTS = 8
 Tile = tuple[str, str, str]
 
 
-def show_overview(run: RunRecord, step: StepTrace | None) -> str:
-    """Name, one paragraph, and tiles; tiles whose data is absent are left out."""
+def describe_run(run: RunRecord) -> str:
+    """What was trained, for how long, on what, and where it lives."""
     plan = run.plan
     num_steps = run.metrics.rows[-1].step + 1 if run.metrics.rows else 0
-    summary = (
+    return (
         f"A model of {format_count(plan.parameters)} parameters in {len(plan.layers)} layers, "
         f"trained for {num_steps} steps on {plan.device} with a budget of "
         f"{format_bytes(plan.device_budget_bytes)} of device memory. {describe_home(plan)}"
-    )
-    tiles = list_tiles(run, step) if run.metrics.rows else []
-    return (
-        f'<header><p class="eyebrow">openwafer · training report</p><h1>{escape(run.name)}</h1>'
-        f'<p class="summary">{html.prose(summary)}</p>'
-        f'<p class="caption">{escape(_describe_model(run.config))}</p>'
-        f"{html.tiles(tiles)}</header>"
     )
 
 
@@ -117,7 +108,8 @@ def _by_tier(
     return " and ".join(homes) or "nowhere, there are none"
 
 
-def _describe_model(config: Mapping[str, object]) -> str:
+def describe_model(config: Mapping[str, object]) -> str:
+    """The first facts of the config's model."""
     model = config.get("model")
     if not isinstance(model, dict):
         return f"Model: {model}" if model else ""

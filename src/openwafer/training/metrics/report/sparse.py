@@ -1,62 +1,59 @@
 """The sparse weights of a run: what they cost, what is kept of them, and how masks change."""
 
-from collections.abc import Iterator, Sequence
-from html import escape
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from statistics import mean
 from typing import Any
 
 from openwafer.training.metrics.mask_record import MaskChange, MaskPicture
-from openwafer.training.metrics.report import html
 from openwafer.training.metrics.report.drawing import Color, Figure, Key, Mark, Words, draw_figure
-from openwafer.training.metrics.run_record import RunRecord
+from openwafer.training.metrics.report.rendering import render
 from openwafer.training.metrics.units import format_bytes, format_count, format_share
-from openwafer.training.plan_record import PlanRecord, SparseUse, SparseWeight, StepBytes
+from openwafer.training.plan_record import PlanRecord, SparseWeight, StepBytes
 
-_HEAD = (
-    *("weight", "shape", "density", "kept", "room"),
-    *("skips zeros", "updates", "mean churn", "last churn"),
-)
-_COST_HEAD = ("", "sparse", "dense", "share")
-_MOST_OPEN_ROWS = 48
 _LEVELS = 8
 _SIDE, _GAP, _BAR = 180, 24, 22
 
+Row = tuple[str, ...]
 
-def show_sparse(run: RunRecord) -> Iterator[str]:
-    """The parts of a sparse run's report; none for a dense one."""
-    sparse = run.plan.sparse
+
+@dataclass(frozen=True)
+class SparseTables:
+    """What sparse weights cost beside dense ones, and what is kept of each."""
+
+    summary: str
+    costs: list[Row]
+    weights: list[Row]
+
+
+def describe_sparse(plan: PlanRecord, changes: Sequence[MaskChange]) -> SparseTables | None:
+    """The tables of a sparse run, whose masks changed so; none for a dense one."""
+    sparse = plan.sparse
     if sparse is None:
-        return
-    changes = run.masks.rows if run.masks is not None else ()
-    yield _show_costs(run.plan, sparse)
-    yield _show_weights(sparse, changes)
-    if changes:
-        yield html.figure(draw_churn(changes))
-    else:
-        yield html.absent("Churn of masks", "No mask was updated in this run.")
-    if run.mask_pictures:
-        yield html.figure(draw_masks(run.mask_pictures))
-
-
-def _show_costs(plan: PlanRecord, sparse: SparseUse) -> str:
-    text = (
+        return None
+    summary = (
         f"{format_share(sparse.elements / sparse.parameters)} of the "
         f"{format_count(sparse.parameters)} dense parameters are in {len(sparse.weights)} sparse "
         f"weights, of which {format_share(sparse.capacity / sparse.elements)} are kept at most. "
         "What the store keeps of them, and what a step is planned to move, beside the same plan "
         "with dense weights."
     )
-    moved, dense = plan.step_bytes, sparse.dense_step_bytes
-    rows = [
+    costs = [
         ("values", sparse.values_bytes, sparse.dense_values_bytes),
         ("optimizer states", sparse.states_bytes, sparse.dense_states_bytes),
         ("patterns", sparse.pattern_bytes, 0),
         ("store, in all", sparse.store_bytes, sparse.dense_store_bytes),
-        *((f"a step's {way}", *pair) for way, pair in _ways(moved, dense)),
+        *(
+            (f"a step's {way}", *pair)
+            for way, pair in _ways(plan.step_bytes, sparse.dense_step_bytes)
+        ),
     ]
-    table = html.table(_COST_HEAD, [_cost_row(*row) for row in rows], "plan")
-    return html.section("Sparse weights", html.caption(text), table)
+    of_weight: dict[str, list[MaskChange]] = {}
+    for change in changes:
+        of_weight.setdefault(change.weight, []).append(change)
+    weights = [_weight_row(weight, of_weight.get(weight.name, [])) for weight in sparse.weights]
+    return SparseTables(summary, [_cost_row(*row) for row in costs], weights)
 
 
 def _ways(moved: StepBytes, dense: StepBytes) -> list[tuple[str, tuple[int, int]]]:
@@ -72,28 +69,12 @@ def _ways(moved: StepBytes, dense: StepBytes) -> list[tuple[str, tuple[int, int]
     ]
 
 
-def _cost_row(name: str, sparse: int, dense: int) -> tuple[str, ...]:
+def _cost_row(name: str, sparse: int, dense: int) -> Row:
     share = format_share(sparse / dense) if dense else ""
-    return escape(name), format_bytes(sparse), format_bytes(dense), share
+    return name, format_bytes(sparse), format_bytes(dense), share
 
 
-def _show_weights(sparse: SparseUse, changes: Sequence[MaskChange]) -> str:
-    text = (
-        "Density is the share of a weight that is kept after the last update. Room is the most "
-        "that is ever kept. Products skip zeros from so many tokens on. Churn is the share of kept "
-        "elements that an update drops."
-    )
-    of_weight: dict[str, list[MaskChange]] = {}
-    for change in changes:
-        of_weight.setdefault(change.weight, []).append(change)
-    rows = [_weight_row(weight, of_weight.get(weight.name, [])) for weight in sparse.weights]
-    table = html.table(_HEAD, rows, "plan")
-    if len(rows) > _MOST_OPEN_ROWS:
-        table = f"<details><summary>{len(rows)} weights</summary>{table}</details>"
-    return html.section("What is kept", html.caption(text), table)
-
-
-def _weight_row(weight: SparseWeight, changes: Sequence[MaskChange]) -> tuple[str, ...]:
+def _weight_row(weight: SparseWeight, changes: Sequence[MaskChange]) -> Row:
     kept = changes[-1].kept if changes else weight.capacity
     churn = (
         (format_share(mean(each.churn for each in changes)), format_share(changes[-1].churn))
@@ -101,7 +82,7 @@ def _weight_row(weight: SparseWeight, changes: Sequence[MaskChange]) -> tuple[st
         else ("", "")
     )
     return (
-        escape(weight.name),
+        weight.name,
         f"{weight.rows} by {weight.columns}",
         format_share(kept / weight.elements),
         format_count(kept),
@@ -163,15 +144,23 @@ def draw_masks(pictures: Sequence[MaskPicture]) -> Figure:
 def _masks_svg(pictures: Sequence[MaskPicture], across: int) -> str:
     cell = _SIDE + _BAR + _GAP
     width, height = (920, cell + _GAP) if across > 1 else (360, (cell + _GAP) * len(pictures))
-    drawn = (
-        f'<g transform="translate({index % across * cell} {index // across * (cell + _GAP)})">'
-        f"{_mask_shapes(picture)}</g>"
+    placed = [
+        (index % across * cell, index // across * (cell + _GAP), _shapes(picture))
         for index, picture in enumerate(pictures)
-    )
-    return f'<svg viewBox="0 0 {width} {height}" aria-hidden="true">{"".join(drawn)}</svg>'
+    ]
+    return render("masks.svg", width=width, height=height, placed=placed)
 
 
-def _mask_shapes(picture: MaskPicture) -> str:
+@dataclass(frozen=True)
+class MaskShapes:
+    """A drawn mask: cells by opacity, and bars of densities, as paths."""
+
+    label: str
+    shades: list[tuple[float, str]]
+    bars: str
+
+
+def _shapes(picture: MaskPicture) -> MaskShapes:
     cells = picture.cells
     high, wide = _SIDE / len(cells), _SIDE / len(cells[0])
     most = max(max(row) for row in cells) or 1.0
@@ -191,14 +180,7 @@ def _mask_shapes(picture: MaskPicture) -> str:
         f"M{x * wide:.1f} {_GAP + _SIDE + 2}h{wide:.1f}v{_BAR * share / longest:.1f}h-{wide:.1f}z"
         for x, share in enumerate(columns)
     )
-    shades = "".join(
-        f'<path d="{path}" fill="{Color.ACCENT.variable}" fill-opacity="{level / _LEVELS:.3f}"/>'
-        for level, path in enumerate(paths)
-        if path and level
-    )
+    shades = [(level / _LEVELS, path) for level, path in enumerate(paths) if path and level]
     name = ".".join(picture.weight.split(".")[-3:-1])
-    label = f"{name}, {format_share(picture.kept / (picture.rows * picture.columns))}"
-    return (
-        f'<text x="0" y="16" font-size="12" fill="{Color.INK.variable}">{escape(label)}</text>'
-        f'{shades}<path d="{bars}" fill="{Color.MUTED.variable}"/>'
-    )
+    kept = format_share(picture.kept / (picture.rows * picture.columns))
+    return MaskShapes(f"{name}, {kept}", shades, bars)

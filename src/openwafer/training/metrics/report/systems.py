@@ -1,20 +1,19 @@
 """Several systems side by side: how long each computes of a step, and how long it waits."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from openwafer.training.metrics.report import html
 from openwafer.training.metrics.report.drawing import (
     Color,
     Figure,
     Key,
     Size,
     Words,
+    bar_axes,
     draw_figure,
 )
-from openwafer.training.metrics.run_record import RunRecord
 from openwafer.training.metrics.step_metrics import StepMetrics
 from openwafer.training.metrics.units import format_bytes, format_share
 
@@ -60,14 +59,6 @@ def _of_step(row: StepMetrics) -> tuple[tuple[float, float, int], ...]:
     return tuple(zip(seconds, waiting, received, strict=True))
 
 
-def show_systems(run: RunRecord) -> Iterator[str]:
-    """The section of the report, of runs on several systems."""
-    systems = list_systems(run.metrics.rows)
-    if systems:
-        yield html.figure(draw_systems(systems))
-        yield html.note(describe_slowest(systems))
-
-
 def describe_slowest(systems: Sequence[SystemShare]) -> str:
     """Which system the others wait for, and what it costs them."""
     computing = [system.computing_seconds for system in systems]
@@ -93,12 +84,9 @@ def draw_systems(systems: Sequence[SystemShare]) -> Figure:
     waiting = [system.waiting_seconds for system in systems]
 
     def paint(canvas: Any, _size: Size) -> None:
-        axes = canvas.subplots()
+        axes = bar_axes(canvas, [f"system {row}" for row in rows])
         axes.barh(rows, computing, height=0.6, color=Color.FORWARD.value)
         axes.barh(rows, waiting, left=computing, height=0.6, color=Color.FAINT.value)
-        axes.set_yticks(rows, [f"system {row}" for row in rows])
-        axes.invert_yaxis()
-        axes.grid(visible=False, axis="y")
         axes.set_xlabel("seconds of a step")
 
     legend = (Key("computes", Color.FORWARD), Key("waits for others", Color.FAINT))
@@ -108,4 +96,4 @@ def draw_systems(systems: Sequence[SystemShare]) -> Figure:
     )
     height = 90 + 34 * len(systems)
     words = Words("Systems", caption, legend)
-    return draw_figure("systems", words, paint, height=height, narrow_height=height)
+    return draw_figure("systems", words, paint, height=height)

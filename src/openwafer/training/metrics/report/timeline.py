@@ -1,6 +1,7 @@
-"""The timeline of one step: which track did what, and what happened to each layer when."""
+"""One step: which track did what when, what happened to each layer, and where the time went."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.ticker import MaxNLocator
@@ -21,6 +22,14 @@ _COLORS = {
     Kind.READ: Color.READ,
     Kind.WRITE: Color.WRITE,
 }
+_CAUSE_COLORS = {
+    Track.FETCH: Color.FETCH,
+    Track.PUSH: Color.PUSH,
+    Track.UPDATE: Color.UPDATE,
+    Track.DISK_READ: Color.READ,
+    Track.DISK_WRITE: Color.WRITE,
+}
+_VISIBLE_SHARE = 5e-4  # less would read 0.0%
 # Compute lies over what moved meanwhile, a recompute over the backward that contains it.
 _MOVES = (Kind.WRITE, Kind.READ, Kind.UPDATE, Kind.PUSH, Kind.FETCH)
 _PAINT_ORDER = (*_MOVES, Kind.FORWARD, Kind.BACKWARD, Kind.RECOMPUTE)
@@ -51,7 +60,7 @@ def draw_timeline(trace: StepTrace, layer_order: Sequence[str]) -> Figure:
     kinds = [kind for kind in Kind if any(span.kind is kind for span in trace.spans)]
     legend = tuple(Key(str(kind), _COLORS[kind]) for kind in kinds)
     words = Words("Timeline of a step", _caption(trace), legend)
-    return draw_figure("timeline", words, paint, height=height, narrow_height=height)
+    return draw_figure("timeline", words, paint, height=height)
 
 
 def _caption(trace: StepTrace) -> str:
@@ -99,3 +108,25 @@ def _shorten(name: str, longest: int) -> str:
     while len(name) > longest and "." in name:
         name = name.partition(".")[2]
     return name if len(name) <= longest else f"…{name[1 - longest :]}"
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of a step's time; `is_explained` unless nothing was traced in it."""
+
+    key: Key
+    share: float
+    is_explained: bool = True
+
+
+def list_shares(step: StepTrace) -> Iterator[Share]:
+    """Compute, what the device waited for, the rest; without parts that would read 0.0%."""
+    split = compute_share(step)
+    yield Share(Key(f"computing {format_share(split.share)}", Color.FORWARD), split.share)
+    for cause, seconds in split.exposed_seconds.items():
+        share = seconds / split.window_seconds
+        if share > _VISIBLE_SHARE:
+            yield Share(Key(f"{cause} exposed {format_share(share)}", _CAUSE_COLORS[cause]), share)
+    rest = split.unexplained_seconds / split.window_seconds
+    if rest > _VISIBLE_SHARE:
+        yield Share(Key(f"nothing traced {format_share(rest)}", Color.GRID), rest, False)

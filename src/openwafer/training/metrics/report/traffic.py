@@ -1,11 +1,18 @@
-"""What one step moves, beside the plan."""
+"""Draws the bytes that one step moves, beside the plan."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from openwafer.training.metrics.report.drawing import Color, Figure, Size, Words, draw_figure
+from openwafer.training.metrics.report.drawing import (
+    Color,
+    Figure,
+    Size,
+    Words,
+    bar_axes,
+    draw_figure,
+)
 from openwafer.training.metrics.step_metrics import StepMetrics
 from openwafer.training.metrics.units import format_bytes
 from openwafer.training.plan_record import PlanRecord
@@ -51,14 +58,11 @@ def draw_traffic(ways: Sequence[Traffic], parameters: int) -> Figure:
     rows = range(len(ways))
 
     def paint(canvas: Any, size: Size) -> None:
-        axes = canvas.subplots()
+        axes = bar_axes(canvas, [way.name for way in ways])
         axes.barh(rows, measured, height=0.55, color=[way.color.value for way in ways])
         for place in marks:
             axes.plot(*place, "|", color=Color.INK.value, markersize=24, markeredgewidth=2)
-        axes.set_yticks(rows, [way.name for way in ways])
         axes.set_xlim(0, max(*longest, 1) * (1.45 if size.is_narrow else 1.2))
-        axes.invert_yaxis()
-        axes.grid(visible=False, axis="y")
         axes.set_xlabel("bytes a parameter and step")
         for row, (bar, mark) in enumerate(zip(measured, planned, strict=True)):
             label = f"{bar:.2f}" if mark is None else f"{bar:.2f} (plan {mark:.2f})"
@@ -72,6 +76,4 @@ def draw_traffic(ways: Sequence[Traffic], parameters: int) -> Figure:
         f"steps as a bar{', the plan as an upright mark' * bool(marks)}. "
         f"In all they are {format_bytes(total)}."
     )
-    return draw_figure(
-        "traffic", Words("Bytes moved", caption), paint, height=190, narrow_height=190
-    )
+    return draw_figure("traffic", Words("Bytes moved", caption), paint, height=190)
