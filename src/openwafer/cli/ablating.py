@@ -1,4 +1,4 @@
-"""What ``openwafer ablate`` compares, draws and writes."""
+"""``openwafer ablate`` compares, draws and writes."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,12 +46,12 @@ Watches = Mapping[str, LawWatch]
 
 @dataclass(frozen=True)
 class Asked:
-    """What is compared.
+    """A comparison that was asked for.
 
     Attributes:
         vary: keys with values, as written.
-        variants: a file of them; None for none.
-        seeds: how many.
+        variants: a file of variants; None for none.
+        seeds: number of seeds.
         law: a file that ``openwafer fit --json`` wrote; None for none.
     """
 

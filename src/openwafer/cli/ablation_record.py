@@ -1,4 +1,4 @@
-"""What an ablation found, as one JSON file; docs/formats/openwafer-ablation.md describes it."""
+"""Writes the results of an ablation as one JSON file, see docs/formats/openwafer-ablation.md."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ VERSION: Final = 1
 
 @dataclass(frozen=True)
 class Cost:
-    """What a training took.
+    """The cost of a training.
 
     Attributes:
-        flops: as ``openwafer fit`` counts them.
-        flops_ratio: to the baseline's; None where that diverged.
-        parameters: of the model.
-        step_seconds: the median of its steps.
+        flops: FLOPs, as ``openwafer fit`` counts them.
+        flops_ratio: their ratio to the baseline's; None where that diverged.
+        parameters: the model's.
+        step_seconds: median time of a step.
     """
 
     flops: float
@@ -50,10 +50,10 @@ class LawReading:
     """A variant beside a law. Losses are in nats a token.
 
     Attributes:
-        loss: that the law gives its size, tokens and FLOPs.
+        loss: loss that the law gives its size, tokens and FLOPs.
         above: mean loss of its runs minus that; None where one diverged.
-        difference: of `loss` from what the law gives the baseline: the part of a gain that is
-            compute and size alone.
+        difference: `loss` minus the loss that the law gives the baseline: the part of a gain that
+            is compute and size alone.
         worth: None for the baseline, and where there is no difference.
     """
 
@@ -68,14 +68,14 @@ class Result:
     """A variant, or the baseline.
 
     Attributes:
-        name: of the variant.
+        name: the variant's.
         settings: values that it changes, by key.
-        losses: on held-out documents, one a seed; infinite where the run diverged.
+        losses: held-out losses, one a seed; infinite where the run diverged.
         loss: their mean.
-        difference: of its losses from the baseline's; None for the baseline, and where a run of
+        difference: its losses minus the baseline's; None for the baseline, and where a run of
             either diverged.
-        cost: of one of its runs; None where all diverged.
-        law: what a law says; None without one, or where it speaks of other conditions.
+        cost: the cost of one of its runs; None where all diverged.
+        law: a law's reading; None without a law, or where it holds under other conditions.
     """
 
     name: str
@@ -93,7 +93,7 @@ class AblationRecord:
 
     Attributes:
         config: file of the baseline.
-        seeds: of each variant's runs.
+        seeds: seeds of each variant's runs.
         law: file of the law; None without one.
         results: with a loss for each seed.
     """

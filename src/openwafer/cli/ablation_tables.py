@@ -1,4 +1,4 @@
-"""What an ablation found, for people: differences from the baseline, and a law beside them."""
+"""Tables of an ablation: differences from the baseline, and a law beside them."""
 
 import math
 

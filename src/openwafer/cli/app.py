@@ -46,7 +46,7 @@ class WeightFormat(StrEnum):
 
 
 class PruningMethod(StrEnum):
-    """What decides which weights are kept."""
+    """The method that decides which weights are kept."""
 
     MAGNITUDE = "magnitude"
     RANDOM = "random"

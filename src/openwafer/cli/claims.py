@@ -1,4 +1,4 @@
-"""What ``openwafer claims`` tells and writes."""
+"""``openwafer claims`` tells and writes published claims."""
 
 from pathlib import Path
 

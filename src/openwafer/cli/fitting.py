@@ -1,4 +1,4 @@
-"""What ``openwafer fit`` reads, tells and writes."""
+"""``openwafer fit`` reads points, tells a law and writes it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Sources:
-    """What is fitted: files and run folders, without the points that `held_out` globs name.
+    """The points to fit: those of files and run folders, without those that `held_out` globs name.
 
     Runs that did not come to a good end are refused unless `leaves_out`.
     """
@@ -58,7 +58,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: a law of a kind, losses at `flops`, proposals for `budgets`."""
+    """A question: a law of a kind, losses at `flops`, proposals for `budgets`."""
 
     kind: LawKind
     resampling: Resampling

@@ -1,4 +1,4 @@
-"""What ``openwafer batch-schedule`` reads, proposes and tells."""
+"""``openwafer batch-schedule`` reads a run and proposes sizes of its batch."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -32,9 +32,9 @@ class Asked:
     """Bounds of the sizes, in samples, and what else is asked; ``None`` is what the run has.
 
     Attributes:
-        smallest, largest: sizes.
-        least_steps: that a size holds for.
-        tokens: of the whole training.
+        smallest, largest: bounds of the sizes.
+        least_steps: fewest steps that a size holds for.
+        tokens: tokens of the whole training.
         factor: multiplies the measured noise scale.
     """
 
@@ -50,10 +50,10 @@ class Proposal:
     """Batch sizes for a run's training.
 
     Attributes:
-        config: of the run.
-        course: of the noise scale, multiplied as asked.
+        config: the run's.
+        course: the course of the noise scale, multiplied as asked.
         spans: the proposed sizes.
-        others: those of the run, for the same samples.
+        others: the run's own sizes, for the same samples.
     """
 
     config: RunConfig

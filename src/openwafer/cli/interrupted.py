@@ -1,4 +1,4 @@
-"""What a command says that Ctrl-C has ended."""
+"""A command that Ctrl-C ends says so."""
 
 import sys
 from typing import Any
@@ -7,7 +7,7 @@ from typer.core import TyperGroup
 
 
 class TellingGroup(TyperGroup):
-    """Commands of which none ends without a word."""
+    """Commands that say so when they are interrupted."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; its library makes an exit code of Ctrl-C, and nothing else."""

@@ -1,4 +1,4 @@
-"""What ``openwafer plan --system this`` foretells of several systems like this machine."""
+"""``openwafer plan --system this`` predicts a step on several systems like this machine."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,9 +24,9 @@ class Forecast:
     """A measured step, and several systems that make it.
 
     Attributes:
-        measured: on one of them.
-        blocks: micro-batches of each.
-        link: bytes a second between them, each way; ``None`` where nobody says.
+        measured: the step, measured on one system.
+        blocks: number of micro-batches of each.
+        link: bytes a second between them, each way; ``None`` where it is not given.
     """
 
     measured: MeasuredStep

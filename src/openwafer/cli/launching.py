@@ -114,7 +114,7 @@ def is_restart() -> bool:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What of a config a launcher decides, too."""
+    """The keys of a config that a launcher decides, too."""
 
     systems: int | None = None
 

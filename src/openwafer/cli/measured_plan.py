@@ -1,4 +1,4 @@
-"""The plan of this machine, which measures what it tells, in the form of plans for systems."""
+"""Plans this machine from measurements, in the form of plans for systems."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Where commands write what they are asked to, checked before they begin to work."""
+"""Checks the places that commands are to write to, before they begin to work."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What ``openwafer place`` counts, tells, writes and draws."""
+"""``openwafer place`` counts, places and draws the layers of a model."""
 
 import sys
 from dataclasses import dataclass

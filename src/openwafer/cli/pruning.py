@@ -1,4 +1,4 @@
-"""What ``openwafer sparsify`` tells of a model that it has pruned."""
+"""``openwafer sparsify`` tells what it has pruned."""
 
 import json
 import shlex

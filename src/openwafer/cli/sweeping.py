@@ -1,4 +1,4 @@
-"""What ``openwafer sweep`` tells, draws and writes."""
+"""``openwafer sweep`` trains all combinations, tells, draws and writes."""
 
 import math
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from openwafer.training.sweep import (
 
 @dataclass(frozen=True)
 class Asked:
-    """What a sweep is over: keys with values as written, and how many seeds."""
+    """The sweep that was asked for: keys with values as written, and the number of seeds."""
 
     axes: tuple[str, ...]
     seeds: int
@@ -37,12 +37,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where things go; None for nothing.
+    """Files to write; None for none.
 
     Attributes:
-        folder: of the sweep.
-        picture: of losses against each key.
-        widths: of the model to transfer to, as written.
+        folder: the sweep's folder.
+        picture: shows losses against each key.
+        widths: widths of the model to transfer to, as written.
         transfer: the config of that model.
     """
 

@@ -1,4 +1,4 @@
-"""What training holds in memory, and how many tokens leave room for it.
+"""Counts the memory of a training, and the tokens that leave room for it.
 
 On a wafer that streams weights the activations of a micro-batch stay beside the cores, so that the
 memory bounds the tokens of a pass; weights and optimizer states are in the parameter store.
@@ -20,7 +20,7 @@ UPDATE_BYTES_PER_WEIGHT: Final = 36
 
 
 class Sharding(IntEnum):
-    """What systems deal among themselves, where else each holds all of it: the stages of ZeRO.
+    """The stages of ZeRO: what systems divide among themselves, in place of a copy on each.
 
     Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1. The last is what FSDP does.
     """

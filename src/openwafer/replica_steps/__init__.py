@@ -1,6 +1,6 @@
 """The time of a step on several systems like each other, as plans and runs foretell it.
 
-The page docs/guide/scale-out.md derives the terms.
+The page docs/design/step-time-of-systems.md derives the terms.
 """
 
 from openwafer.replica_steps.joined import Joined

@@ -3,8 +3,8 @@
 A pass brings every layer through stations one after the other: its weights are read in the store of
 its owner and pass over the links to the farthest system, and all compute; in a backward its
 gradients are added from system to system and updated by the owner. A station takes the layers in
-their order, one at a time. The page docs/guide/scale-out.md derives the terms and says what is left
-out.
+their order, one at a time. The page docs/design/step-time-of-systems.md derives the terms and says
+what is left out.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What was published of wafers and their clusters, beside what the model computes.
+"""Compares published claims about wafers and their clusters with what the model computes.
 
 Nothing here is fitted to a claim: the inputs are published figures of the systems, and whether a
 claim is supported follows from the two numbers alone.

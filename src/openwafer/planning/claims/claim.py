@@ -1,4 +1,4 @@
-"""A published claim, and what our model computes for it under stated assumptions."""
+"""A published claim, beside our model's number for it under stated assumptions."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from openwafer.figures import Figure, Origin
 
 
 class Support(StrEnum):
-    """What the numbers say of a claim."""
+    """The verdict of the numbers on a claim."""
 
     ALL = "supported"
     SOME = "supported in some cases"
@@ -21,9 +21,9 @@ class Case:
     """One computation.
 
     Attributes:
-        assumption: in words, what is taken for granted.
+        assumption: what the computation assumes, in words.
         inputs: all numbers that went in.
-        computed: in the unit of the claim.
+        computed: the result, in the unit of the claim.
     """
 
     assumption: str
@@ -36,13 +36,13 @@ class Claim:
     """A published number, and the cases that it is computed for.
 
     Attributes:
-        name: what is claimed, in a few words.
+        name: the claim in a few words.
         claimed: the number as published; None where only a curve without numbers was.
-        least, most: what the published words cover: a number told with one digit covers all that
+        least, most: bounds of the published words: a number told with one digit covers all that
             rounds to it, and "in a day" all that is shorter.
         cases: computations of the same quantity.
-        implied: what else follows from the claim.
-        remark: what has to be known to read the numbers.
+        implied: further consequences of the claim.
+        remark: a note that a reader of the numbers needs.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Claims of how speed grows with the number of systems, and from one system to the next."""
+"""Claims about speed: by the number of systems, and from one system to the next."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Claims of how long a training takes."""
+"""Claims about the time of a training."""
 
 import math
 from dataclasses import replace

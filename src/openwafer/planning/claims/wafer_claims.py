@@ -1,4 +1,4 @@
-"""Claims of what one wafer holds, and of what it gains from zeros."""
+"""Claims about one wafer: the model that it holds, and its gain from zeros."""
 
 from typing import Final
 

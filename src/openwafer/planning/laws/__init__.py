@@ -1,4 +1,4 @@
-"""Scaling laws: fitted to trained models, published, and what they say of a budget."""
+"""Scaling laws, fitted and published, say what a budget can reach."""
 
 from openwafer.figures import Figure, Origin
 from openwafer.loss_laws import LawKind

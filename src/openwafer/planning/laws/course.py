@@ -1,4 +1,4 @@
-"""How runs stand beside a law on their way, while their learning rates still fall."""
+"""Compares runs with a law on their way, while their learning rates still fall."""
 
 from collections.abc import Sequence
 from dataclasses import replace

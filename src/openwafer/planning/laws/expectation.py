@@ -1,4 +1,4 @@
-"""What a fitted law says of a compute: the loss there, and how to spend it."""
+"""A fitted law says which loss a compute reaches, and how to spend it."""
 
 import math
 from collections.abc import Sequence

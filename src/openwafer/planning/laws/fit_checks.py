@@ -1,4 +1,4 @@
-"""Whether points are such as a law fits: what speaks against it, in words."""
+"""Checks whether a law fits its points, and says in words what speaks against it."""
 
 import math
 from collections.abc import Iterator, Sequence

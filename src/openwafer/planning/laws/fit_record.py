@@ -1,4 +1,4 @@
-"""A fit and what follows from it as one JSON file, as docs/formats/openwafer-fit.md describes."""
+"""Writes a fit and its answers as one JSON file, see docs/formats/openwafer-fit.md."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class ComparedPoint:
 
 @dataclass(frozen=True)
 class Answer:
-    """What follows for `flops`: the loss there, or a proposal how to spend them."""
+    """The answer for `flops`: the loss there, or a proposal how to spend them."""
 
     flops: float
     figures: tuple[Figure, ...]
@@ -30,20 +30,20 @@ class Answer:
 
 @dataclass(frozen=True)
 class FitRecord:
-    """A fitted law: its constants, its points, and what was asked of it.
+    """A fitted law: its constants, its points, and its answers.
 
     Attributes:
-        law: in words.
-        kind: of the law.
-        constants: with their intervals.
+        law: the law in words.
+        kind: the law's kind.
+        constants: its constants with their intervals.
         replicas: constants of the laws that it could as well have been.
-        conditions: under which its losses hold: tokenizer, data and the like, as far as known.
-        course: what its runs were on their way, as `course_of` tells.
+        conditions: conditions of its losses, as far as known: tokenizer, data and the like.
+        course: its runs on their way, as `course_of` tells.
         flops_range: least and most compute of its points.
         scatter: root mean square of the points' relative distance from it.
-        points: it was fitted to, and those held out.
-        runs: in which the points were found, where these are minima among runs.
-        expectations, proposals: what was asked of it.
+        points: points that it was fitted to, and those held out.
+        runs: runs in which the points were found, where these are minima among runs.
+        expectations, proposals: its answers.
     """
 
     law: str

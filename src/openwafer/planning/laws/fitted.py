@@ -19,7 +19,7 @@ INTERVAL_PERCENT = 95
 
 @dataclass(frozen=True)
 class Resampling:
-    """How intervals are found: by `num_replicas` fits to losses with noise dealt by `seed`."""
+    """Intervals follow from `num_replicas` fits to losses with noise, which `seed` draws."""
 
     seed: int = 0
     num_replicas: int = 200
@@ -30,14 +30,14 @@ USUAL_RESAMPLING: Final = Resampling()
 
 @dataclass(frozen=True)
 class Allocation:
-    """How compute is spent: `parameters` of a model, and `tokens` that it is trained on."""
+    """A way to spend compute: `parameters` of a model, and `tokens` that it is trained on."""
 
     parameters: float
     tokens: float
 
 
 class Law(Protocol):
-    """A loss in nats a token, as it follows from what was spent."""
+    """Gives the loss, in nats a token, for what was spent."""
 
     @property
     def source(self) -> str:
@@ -76,14 +76,14 @@ FittedLaw = TypeVar("FittedLaw", bound=Law, covariant=True)
 
 @dataclass(frozen=True)
 class Fitted(Generic[FittedLaw]):
-    """A law, with what it was fitted to.
+    """A law and its points.
 
     Attributes:
         law: the fitted one.
-        replicas: fitted to the law's losses at `points`, with noise as these have it.
-        points: it was fitted to.
-        runs: from which the points follow, where these are minima found among runs.
-        remarks: what was left out, and why.
+        replicas: laws fitted to this law's losses at `points`, with noise as these have it.
+        points: points that it was fitted to.
+        runs: runs from which the points follow, where these are minima among runs.
+        remarks: points that were left out, and why.
     """
 
     law: FittedLaw

@@ -47,11 +47,11 @@ class FrontierLaw:
     """The loss of the best size by compute, and that size.
 
     Attributes:
-        kind: how it was found.
-        loss: of the best size.
+        kind: the approach that found it.
+        loss: loss of the best size.
         size_factor, size_exponent: ``parameters = size_factor * flops ** size_exponent``.
         flops_ratio: FLOPs of training for each parameter and token.
-        source: how the constants were found.
+        source: the origin of the constants.
     """
 
     kind: LawKind

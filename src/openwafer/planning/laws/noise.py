@@ -1,4 +1,4 @@
-"""Losses as they could have been: the noise of points, as their distances from a law tell it.
+"""Draws losses as they could have been, with the noise that distances from a law show.
 
 One point tells nearly nothing of its own noise, and one that draws the law to itself nothing at
 all. So the spread of noise is taken to be a power of the expected loss, and of whatever else the

@@ -1,4 +1,4 @@
-"""What scaling laws are fitted to: trained models, and what is refused in them."""
+"""The points of scaling laws are trained models; some are refused."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,24 +45,24 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class TrainedPoint:
-    """A trained model. What is None is not known.
+    """A trained model. None stands for what is not known.
 
     Attributes:
-        loss: it reached, in nats a token.
-        flops: of its training.
-        parameters: it has.
-        tokens: it was trained on.
-        tokenizer: whose tokens the loss is counted in, by name or fingerprint.
-        name: in messages and pictures.
-        origin: of the loss.
-        data: it learned and was examined in, by name or fingerprint.
+        loss: loss that it reached, in nats a token.
+        flops: FLOPs of its training.
+        parameters: number of its parameters.
+        tokens: tokens that it was trained on.
+        tokenizer: tokenizer whose tokens the loss counts, by name or fingerprint.
+        name: its name in messages and pictures.
+        origin: origin of the loss.
+        data: data of its training and evaluation, by name or fingerprint.
         precision: number formats of its training.
-        sequence_length: in tokens.
+        sequence_length: length of a sample, in tokens.
         sparsity: mean share of zeros in its weights.
-        schedule: of its learning rate.
-        held_out_tokens: of the texts that the loss is the mean over.
-        batch_tokens: of a step, the mean where steps differ.
-        learning_rate: the highest; of the base model under muP.
+        schedule: schedule of its learning rate.
+        held_out_tokens: tokens that the loss is the mean over.
+        batch_tokens: tokens of a step, the mean where steps differ.
+        learning_rate: the highest one; under muP, that of the base model.
         parametrization: standard, or mup.
         noise_scale_tokens: gradient noise scale at the end.
         curve: held-out losses along the training, in the order of tokens.

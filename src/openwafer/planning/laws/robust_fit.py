@@ -1,4 +1,4 @@
-"""Constants that make the logs of losses fit, by the Huber loss: many fits at once.
+"""Fits constants to the logs of losses, by the Huber loss, many fits at once.
 
 Each step is one of weighted least squares, whose weights make a parabola that touches the Huber
 loss from above (Huber 1981, Robust Statistics, section 7.8), damped as Levenberg and Marquardt do

@@ -1,4 +1,4 @@
-"""Batch and learning rate for a new run, from those of the runs that a law was fitted to."""
+"""Proposes batch and learning rate for a new run, from those of a law's runs."""
 
 import math
 from collections.abc import Iterable, Sequence

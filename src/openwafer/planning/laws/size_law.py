@@ -46,7 +46,7 @@ class SizeTokensLaw:
     Attributes:
         kind: its form.
         values: its constants, as :mod:`openwafer.loss_laws` names them.
-        source: where they stand, or how they were found.
+        source: the place where they stand, or the way in which they were found.
         flops_ratio: FLOPs of training for each parameter and token.
     """
 

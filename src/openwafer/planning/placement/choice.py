@@ -1,4 +1,4 @@
-"""How many replicas of a pipeline a wafer holds, and the floor plan of each."""
+"""Chooses the number of replicas of a pipeline on a wafer, and their floor plan."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,10 +24,10 @@ class StepBound:
     """A step that is shorter than in any floor plan: rectangles that need not lie side by side.
 
     Attributes:
-        replicas: of the pipeline.
-        recomputing: what becomes of activations.
-        demands: of the layers of one replica.
-        seconds: of the step.
+        replicas: number of replicas.
+        recomputing: whether activations are kept or recomputed.
+        demands: demands of one replica's layers.
+        seconds: time of the step.
     """
 
     replicas: int
@@ -43,13 +43,13 @@ class StepBound:
 
 @dataclass(frozen=True)
 class Placement:
-    """The floor plan of a pipeline on a wafer, and what it is compared with.
+    """The floor plan of a pipeline on a wafer, beside simpler and ideal ones.
 
     Attributes:
         system: the wafer's.
         chosen: the floor plan of the shortest step.
         rows_of_squares: the simplest one, without replicas; None where it has no room.
-        least_step_seconds: that no floor plan in equal tiles goes below, wherever rectangles lie.
+        least_step_seconds: bound of the step for all floor plans in equal tiles.
     """
 
     system: System

@@ -1,4 +1,4 @@
-"""Whether a floor plan keeps what it promises, found apart from how it was made."""
+"""Checks a floor plan against its promises, by other code than made it."""
 
 from collections.abc import Iterator, Sequence
 

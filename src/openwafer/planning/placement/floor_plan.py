@@ -1,4 +1,4 @@
-"""A floor plan: where on a wafer each layer of each replica is, and what follows from that."""
+"""A floor plan gives each layer of each replica a place on a wafer; figures follow."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ class Site:
 
     Attributes:
         task: the pipeline.
-        fabric: of the wafer.
-        busy_share: of the peak that its cores reach.
+        fabric: the wafer's fabric.
+        busy_share: share of the peak that its cores reach.
     """
 
     task: PipelineTask
@@ -79,10 +79,10 @@ class FloorPlan:
     """Replicas of a pipeline in equal tiles of a wafer, each placed alike in its tile.
 
     Attributes:
-        site: what is placed, and on what.
+        site: the pipeline and its wafer.
         across, down: tiles side by side and one below the other; each holds one replica.
-        recomputing: what becomes of activations.
-        rectangles: of the layers, counted from the corner of a tile.
+        recomputing: whether activations are kept or recomputed.
+        rectangles: rectangles of the layers, counted from the corner of a tile.
     """
 
     site: Site

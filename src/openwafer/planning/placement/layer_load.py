@@ -1,4 +1,4 @@
-"""What the layers of a pipeline ask of a wafer: work for its cores, and memory beside them."""
+"""The layers of a pipeline ask a wafer for work of its cores, and memory beside them."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from openwafer.planning.throughput.passes import FLOPS_PER_WEIGHT, TOKEN_BYTES
 
 
 class Recomputing(StrEnum):
-    """What becomes of a layer's activations between its forward and its backward."""
+    """A layer keeps its activations for its backward, or recomputes them."""
 
     NONE = "kept"
     BY_LAYER = "recomputed layer by layer"
@@ -22,12 +22,12 @@ class LayerLoad:
     """A layer of a pipeline, in 16-bit training.
 
     Attributes:
-        name: of the layer.
-        forward_flops, backward_flops: of one token.
-        features: that a product of the layer adds up.
+        name: the layer's.
+        forward_flops, backward_flops: FLOPs of one token.
+        features: features that a product of the layer adds up.
         state_bytes: weights, gradients and states of the optimizer.
-        activation_bytes: that the forward of one token leaves for its backward.
-        output_bytes: of one token, to the next layer.
+        activation_bytes: bytes that the forward of one token leaves for its backward.
+        output_bytes: bytes of one token that go to the next layer.
     """
 
     name: str
@@ -44,7 +44,7 @@ class PipelineTask:
     """A training as a pipeline of layers, sequences behind each other.
 
     Attributes:
-        layers: in the order of the forward, one at least.
+        layers: layers in the order of the forward, one at least.
         batch_size: sequences of a step.
         sequence_length: tokens of a sequence.
     """
@@ -68,14 +68,15 @@ class PipelineTask:
 
 @dataclass(frozen=True)
 class Demand:
-    """What one layer needs of a rectangle of cores.
+    """The needs of one layer, for a rectangle of cores.
 
     Attributes:
-        name: of the layer.
-        core_cycles: for one token, on one core.
-        sum_share: of that, which each core of the rectangle's shorter side adds for partial sums.
-        held_bytes: of states and of all sequences between forward and backward.
-        output_bytes: of one token, to the next layer.
+        name: the layer's.
+        core_cycles: cycles of one core for one token.
+        sum_share: share of these that each core of the rectangle's shorter side adds for partial
+            sums.
+        held_bytes: bytes of states and of all sequences between forward and backward.
+        output_bytes: bytes of one token that go to the next layer.
     """
 
     name: str

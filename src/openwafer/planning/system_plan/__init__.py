@@ -1,4 +1,4 @@
-"""What a training takes on systems that are not at hand: memory, time, energy, and what limits."""
+"""Plans a training on systems that are not at hand: memory, time, energy, and the limit."""
 
 from openwafer.planning.system_plan.plan_file import write_system_plan
 from openwafer.planning.system_plan.system_plan import (

@@ -1,4 +1,4 @@
-"""Which way a system trains, and what is refused."""
+"""Chooses the way in which a system trains, and refuses what cannot be."""
 
 import math
 from collections.abc import Sequence

@@ -54,11 +54,12 @@ class SystemPlan:
 
     Attributes:
         system: its title.
-        precision: of the products, such as 16-bit.
-        num_systems: that train together, each a replica of the model on its share of the batch.
-        mode: how weights and cores come together, and `reason` why.
-        activations: what becomes of them between forward and backward.
-        limit: what a step waits for longest.
+        precision: number format of the products, such as 16-bit.
+        num_systems: systems that train together, each a replica of the model on its share of the
+            batch.
+        mode: the way in which weights and cores meet, and `reason` why.
+        activations: whether they are kept, recomputed or moved away.
+        limit: the resource that a step waits for longest.
         sections: all figures.
     """
 

@@ -1,4 +1,4 @@
-"""What is to be trained, as far as a plan for a system needs to know."""
+"""Describes a training, as far as a plan for a system needs to know."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from openwafer.planning.throughput import ModelShape
 
 
 class Activations(StrEnum):
-    """What becomes of activations between forward and backward."""
+    """The ways to have activations in the backward."""
 
     KEPT = "kept"
     BY_LAYER = "recomputed layer by layer"
@@ -30,14 +30,14 @@ class TrainingTask:
         model: its shape.
         batch_size: sequences of a step, of the largest where steps differ.
         sequence_length: tokens of a sequence.
-        steps: of the training.
+        steps: steps of the training.
         sparsity: share of zeros in the weights that may be sparse.
-        layer_activation_bytes: that a layer's forward leaves for a token.
-        other_activation_bytes: that the rest of the forward leaves for a token.
-        fused_attentions: of a forward, whose scores stay within a kernel.
+        layer_activation_bytes: bytes that a layer's forward leaves for a token.
+        other_activation_bytes: bytes that the rest of the forward leaves for a token.
+        fused_attentions: attentions of a forward whose scores stay within a kernel.
         changing: batch sizes with the numbers of steps that have them, where steps differ.
-        loads: of the layers on a wafer, behind each other, as if dense; none where the model does
-            not call each of them once.
+        loads: loads of the layers on a wafer, one after the other, as if dense; none where the
+            model does not call each of them once.
     """
 
     model: ModelShape

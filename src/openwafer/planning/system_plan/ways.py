@@ -23,7 +23,7 @@ PASSING_LAYERS = 2
 
 
 class Mode(StrEnum):
-    """How weights and cores come together."""
+    """The ways in which weights and cores meet."""
 
     RESIDENT = "resident"
     SHARDED_STATES = "resident, states sharded (ZeRO-1)"
@@ -47,14 +47,14 @@ class Way:
     """One way to train.
 
     Attributes:
-        mode: how weights and cores come together.
-        activations: what becomes of them.
-        weights_bytes: beside the cores: weights with their gradients and states, or the layers
-            that stream through.
-        activations_bytes: beside the cores, of the sequences that are at work.
-        pass_sequences: sequences of a pass on one system, at most.
-        time: of a step.
-        replicas: of the model on one system.
+        mode: the way in which weights and cores meet.
+        activations: whether they are kept, recomputed or moved away.
+        weights_bytes: bytes beside the cores: weights with their gradients and states, or the
+            layers that stream through.
+        activations_bytes: bytes beside the cores for the sequences that are at work.
+        pass_sequences: most sequences of a pass on one system.
+        time: time of a step.
+        replicas: copies of the model on one system.
     """
 
     mode: Mode

@@ -1,4 +1,4 @@
-"""Systems that models are trained on: wafers and GPUs as published, and as described in a file."""
+"""Describes the systems that train models: wafers and GPUs, published or in a file."""
 
 from openwafer.planning.systems.published import A100, CS1, CS2, CS3, H200
 from openwafer.planning.systems.system import Fabric, Server, System

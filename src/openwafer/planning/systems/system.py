@@ -1,4 +1,4 @@
-"""A system that models are trained on, in the figures that its speed follows from."""
+"""Describes a system by the figures that its speed follows from."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -14,12 +14,12 @@ class Fabric:
     """The cores of a wafer, which wavelets reach from core to core.
 
     Attributes:
-        columns, rows: of the usable rectangle of cores.
+        columns, rows: size of the usable rectangle of cores.
         lanes: 16-bit multiply-adds that a core makes in a cycle.
-        clock: in Hz.
-        sum_cycles: that a core spends on each partial sum, beside its products.
-        ramp_cycles: from a core to its router, or back.
-        core_memory: of one core, in bytes.
+        clock: rate in Hz.
+        sum_cycles: cycles that a core spends on each partial sum, beside its products.
+        ramp_cycles: cycles from a core to its router, or back.
+        core_memory: bytes of one core.
     """
 
     columns: Figure
@@ -46,10 +46,10 @@ class Server:
     """A host with several systems, which share its memory.
 
     Attributes:
-        systems: in it.
-        peers: from one of them to another, in bytes/s each way.
-        host_memory: of all, in bytes.
-        host_rate: of reads and writes of it together, in bytes/s.
+        systems: number of systems in it.
+        peers: rate from one of them to another, in bytes/s each way.
+        host_memory: memory for all, in bytes.
+        host_rate: rate of its reads and writes together, in bytes/s.
     """
 
     systems: Figure
@@ -68,23 +68,23 @@ class System:
     """One system; a cluster has several of them.
 
     Attributes:
-        name: by which a command asks for it.
-        title: for people.
-        peak: of 16-bit products without zeros to skip, in FLOP/s.
+        name: name by which a command asks for it.
+        title: name for people.
+        peak: rate of 16-bit products without zeros to skip, in FLOP/s.
         utilisation: share of the peak that the forward and backward of dense training are known
             to reach.
-        forwards_again: that this training made to have its activations back, beside those.
-        memory: beside the cores, in bytes.
-        memory_rate: of reads from it, in bytes/s.
-        link: to the parameter store and the host, in bytes/s each way.
-        network: to the other systems, in bytes/s each way.
-        hop: that a message takes at each level of the network, in seconds.
-        power: in W.
-        store: of parameters behind the link, in bytes; None where there is none of its own.
-        store_rate: of reads and writes together, in bytes/s; None without a store.
-        max_systems: in a cluster; None where nobody says.
-        fabric: of a wafer; None for what computes zeros as it computes other numbers.
-        server: that several of them are in; None where nobody says.
+        forwards_again: forwards that this training repeats to have its activations back.
+        memory: memory beside the cores, in bytes.
+        memory_rate: rate of reads from it, in bytes/s.
+        link: rate to the parameter store and the host, in bytes/s each way.
+        network: rate to the other systems, in bytes/s each way.
+        hop: time that a message takes at each level of the network, in seconds.
+        power: power in W.
+        store: parameter store behind the link, in bytes; None where it has none of its own.
+        store_rate: rate of its reads and writes together, in bytes/s; None without a store.
+        max_systems: most systems of a cluster; None where nobody says.
+        fabric: a wafer's fabric; None for a system that computes zeros as other numbers.
+        server: server that holds several of them; None where nobody says.
         streams_weights: whether it can train models whose weights it does not hold.
     """
 

@@ -1,4 +1,4 @@
-"""How long a pass, a step and a training take on published systems, and what limits them.
+"""Predicts the time of a pass, a step and a training on published systems, and its limit.
 
 Every formula has its source where it stands; the page docs/guide/systems.md gathers them.
 """

@@ -55,12 +55,12 @@ class ModelShape:
     """A model as far as its speed depends on it.
 
     Attributes:
-        parameters: that are streamed.
-        layers: one after the other.
+        parameters: number of parameters that are streamed.
+        layers: number of layers.
         width: features of the vector between layers.
-        forward_flops: of a token, with dense weights.
-        backward_flops: of a token, without recomputation.
-        sparse_parameters: of the weights that may be sparse; the others stay dense.
+        forward_flops: FLOPs of a token, with dense weights.
+        backward_flops: FLOPs of a token, without recomputation.
+        sparse_parameters: parameters that may be sparse; the others stay dense.
     """
 
     parameters: float
@@ -128,9 +128,9 @@ class Setting:
         utilisation: share of the peak that dense products reach.
         sparsity: share of zeros in the weights that may be sparse.
         is_resident: whether the system holds the weights, so that none are streamed.
-        forwards_again: made to have activations back.
-        activation_bytes: that a pass moves between system and host for each token.
-        sharding: what systems that hold the weights together deal among themselves.
+        forwards_again: forwards that are repeated to have activations back.
+        activation_bytes: bytes that a pass moves between system and host for each token.
+        sharding: what systems that hold the weights together divide among themselves.
     """
 
     utilisation: float

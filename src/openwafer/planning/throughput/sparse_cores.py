@@ -1,4 +1,4 @@
-"""How much faster cores are that skip zeros.
+"""Predicts the gain of cores that skip zeros.
 
 A wafer keeps features along its rows of cores and tokens along its columns. A weight that is not
 zero starts one product of a scalar and a vector in every core that holds its feature; the partial

@@ -29,11 +29,11 @@ class StepTime:
 
     Attributes:
         passes: the time of each pass over one micro-batch.
-        micro_batches: that each system works on one after the other.
-        update_seconds: that updates keep the parameter store busy, beside the passes; 0 where the
-            store is not known.
-        tail_seconds: at the end, which nothing hides.
-        stretch: times that the passes take as long since a pipeline of layers fills and drains.
+        micro_batches: micro-batches that each system works on one after the other.
+        update_seconds: time that updates keep the parameter store busy, beside the passes; 0 where
+            the store is not known.
+        tail_seconds: time at the end that nothing hides.
+        stretch: factor by which the passes take longer, as a pipeline of layers fills and drains.
     """
 
     passes: Mapping[Pass, PassTime]

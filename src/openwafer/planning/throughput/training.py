@@ -1,4 +1,4 @@
-"""What a whole training takes: time, energy, and what more systems save of it."""
+"""Predicts the time and energy of a whole training, and the gain of more systems."""
 
 from openwafer.planning.laws import KAPLAN_BATCH, KAPLAN_SIZE, CriticalBatch, SizeLaw
 from openwafer.planning.systems import System

@@ -1,11 +1,12 @@
-"""Records on their way from the ranks that own them to all ranks.
+"""Owners send records to all ranks.
 
-All ranks begin the same broadcasts in the same order, which a schedule gives them. What the order
-was on the rank that sends comes with each record and is compared, since bytes alone do not say what
-they are of: a rank that has gone another way would compute with the weights of another layer.
+All ranks begin the same broadcasts in the same order, which a schedule gives them. Each record
+carries the sender's place in that order, and the receiver compares it with its own: bytes alone do
+not say which record they are, and a rank that has gone another way would compute with the weights
+of another layer.
 
-Records go from rank to rank in chunks; see :mod:`openwafer.training.collectives.relay`. What takes
-no longer than a hop, as the number of a record does, goes from its owner to each rank itself.
+Records go from rank to rank in chunks; see :mod:`openwafer.training.collectives.relay`. A message
+that takes no longer than a hop, such as the number of a record, goes from the owner to each rank.
 """
 
 import time
@@ -37,9 +38,9 @@ class _Label:
     """What a broadcast is on this rank, and on its owner.
 
     Attributes:
-        expected: order, number of the record, bytes.
-        found: the same, of the owner, when it has come.
-        message: that brings it; ``None`` on the owner.
+        expected: this rank's order, number of the record, and bytes.
+        found: the owner's, once they have come.
+        message: brings the owner's; ``None`` on the owner.
     """
 
     expected: tuple[int, ...]
@@ -49,7 +50,7 @@ class _Label:
 
 @dataclass(frozen=True)
 class _UnderWay:
-    """A record of which this rank waits for something: ``None`` if all has left."""
+    """A record that this rank waits for; ``None`` if all of it has left."""
 
     weights: Tensor
     label: _Label

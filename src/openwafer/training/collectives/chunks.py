@@ -1,6 +1,6 @@
-"""Tensors pass between ranks in chunks, by threads beside compute's own.
+"""Threads beside compute's own pass tensors between ranks in chunks.
 
-A chunk can go on to the next rank while those behind it are still to come.
+A rank passes a chunk on while it waits for the next one.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The rank that was lost first: who loses one ends too, and is lost to others in turn."""
+"""Finds the rank that was lost first: a rank that loses another ends, and is lost in turn."""
 
 import pickle
 from concurrent.futures import Future
@@ -16,11 +16,11 @@ SHARE_OF_TIMEOUT: Final = 4
 
 
 class Loss(NamedTuple):
-    """What a rank says that has lost another one.
+    """A rank reports that it has lost another one.
 
     Attributes:
-        other: the one that it has lost, or several, in words.
-        message: of its error.
+        other: the rank or ranks that it has lost, in words.
+        message: text of its error.
     """
 
     other: str
@@ -28,10 +28,10 @@ class Loss(NamedTuple):
 
 
 class FirstLoss:
-    """Knows the first loss of a meeting; whoever meets one tells it before it ends.
+    """Knows the first loss of a meeting; a rank reports its loss before it ends.
 
     Args:
-        store: of the meeting.
+        store: the meeting's store of keys.
     """
 
     def __init__(self, store: Store) -> None:

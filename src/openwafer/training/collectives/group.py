@@ -1,7 +1,7 @@
-"""The ranks of a run, and the tensors that pass between two of them, or from one to all.
+"""The ranks of a run pass tensors from one to another, or from one to all.
 
-A rank that ends, is cut off, or says nothing for too long is named in the error of those who wait
-for it: which rank, on which host, and what was to come.
+A rank may end, be cut off, or say nothing for too long. The ranks that wait for it then raise an
+error that names the rank, its host, and the message that was to come.
 """
 
 import time
@@ -57,8 +57,8 @@ class Traffic:
     """What has passed so far; several threads may count at once.
 
     Attributes:
-        received_bytes: that came from other ranks.
-        waited_seconds: in which threads waited for messages.
+        received_bytes: bytes that came from other ranks.
+        waited_seconds: time that threads waited for messages.
     """
 
     def __init__(self) -> None:
@@ -78,23 +78,23 @@ class Group:
 
     Messages between two ranks that carry the same tag arrive in the order in which they were sent.
 
-    Tensors stream from each rank to the next. What goes to a rank before, against the stream, has
-    connections of its own, where there are some: a message waits for its receiver's word, which
-    has to wait for all that its connection carries the same way.
+    Tensors stream from each rank to the next. Messages to an earlier rank, against the stream, have
+    connections of their own where possible: a message waits for its receiver's word, and that word
+    waits for all that its connection carries the same way.
 
     Args:
         processes: the connections; a group of its own, since one failure ends all its messages.
-        ranks: in rising order, this one among them; those of the run, or some of them, which are
-            numbered from 0 here.
+        ranks: ranks of the run, all or some of them, in rising order, this one among them; the
+            group numbers them from 0.
         timeout_seconds: how long to wait for a message.
-        losses: where ranks tell whom they have lost; ``None`` where nobody knows more.
+        losses: where ranks report whom they have lost; ``None`` where nobody knows more.
 
     Attributes:
         rank, size: this rank's number in the group, and how many there are.
         ranks: all of them.
-        traffic: of this rank in this group.
-        timeout_seconds: see above.
-        connections: the library's.
+        traffic: what this rank has received in this group.
+        timeout_seconds: how long it waits for a message.
+        connections: the library's process groups.
     """
 
     def __init__(
@@ -212,12 +212,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Who waits for whom, and for what.
+    """A rank waits for others.
 
     Attributes:
         here: this rank.
         other: one or more, in words.
-        what: the other is to do.
+        what: what the other is to do, in words.
         timeout_seconds: how long at most.
         losses: see :class:`Group`.
     """

@@ -43,14 +43,14 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where processes meet, and who this one is.
+    """Processes meet at a store of keys; this one has a number.
 
     Attributes:
-        store: of keys, which all processes reach.
-        rank: of this process.
-        size: how many there are.
-        timeout_seconds: how long one waits for another, here and in every message.
-        check: called while it waits here for others; it raises where one cannot come any more.
+        store: keys and values that all processes reach.
+        rank: number of this process.
+        size: number of processes.
+        timeout_seconds: longest wait for another process, here and in every message.
+        check: called while this process waits here; raises where another one cannot come any more.
     """
 
     store: Store

@@ -33,8 +33,8 @@ class NetworkRates:
     Attributes:
         weights: bytes a second of broadcasts.
         gradients: bytes a second of sums in the order of the ranks.
-        turn_seconds: from one sum to the next, in which a rank asks for it, and none passes; what
-            goes the same way as its word delays this.
+        turn_seconds: pause between two sums, in which a rank asks for the next one; traffic that
+            goes the same way as its request makes it longer.
     """
 
     weights: float
@@ -44,13 +44,13 @@ class NetworkRates:
 
 @dataclass(frozen=True)
 class _Trial:
-    """So many made-up bytes, and how long they took.
+    """A measurement: made-up bytes, and how long they took.
 
     Attributes:
-        num_bytes: of all records.
-        ahead_bytes: chunks that passed over the links before the last one, which was idle.
-        seconds: until the last rank had ended.
-        num_trials: of which these were chosen.
+        num_bytes: bytes of all records.
+        ahead_bytes: bytes of the chunks that passed over earlier links while the last one was idle.
+        seconds: time until the last rank had ended.
+        num_trials: number of trials that this one was chosen from.
     """
 
     num_bytes: int

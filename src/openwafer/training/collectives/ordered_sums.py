@@ -36,7 +36,7 @@ class Sum:
 
     Attributes:
         record: its name.
-        tensors: by name, contiguous; those of which there is no part are missing.
+        tensors: contiguous tensors by name, without those that no rank has a part of.
     """
 
     record: str
@@ -45,10 +45,10 @@ class Sum:
 
 @dataclass(frozen=True)
 class _Ended:
-    """A thread's work for a pass is over.
+    """A thread has ended its work for a pass.
 
     Attributes:
-        failure: what it has raised.
+        failure: the error that it raised; ``None`` without one.
     """
 
     failure: BaseException | None
@@ -59,11 +59,11 @@ class OrderedSums:
 
     Args:
         group: the ranks; nobody else sends in it.
-        records: the tensors of each record by name, of which shapes and dtypes count. The same on
-            all ranks, in the same order.
+        records: the tensors of each record by name, on all ranks the same in the same order; only
+            their shapes and dtypes count.
         owners: the rank that gets the sum of a record.
         chunk_bytes: what a message carries at most.
-        waits: gets the time in which compute's own thread waited for sums.
+        waits: counts the time that compute's own thread waited for sums.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Sums over all ranks by the library's own reduction, whose order depends on how many there are.
+"""The library's own reduction sums over all ranks, in an order that depends on their number.
 
 Rank 0 says in which order records come, as for ordered sums. Each rank adds its own parts first,
 and one reduction for each tensor brings the sum to the rank that owns the record.
@@ -27,7 +27,7 @@ class Reduction(StrEnum):
 
 
 class ReducedSums(OrderedSums):
-    """See :class:`OrderedSums`, in all but the order of additions."""
+    """Works as :class:`OrderedSums` does, in all but the order of additions."""
 
     def _tasks(self) -> list[Callable[[], None]]:
         return [self._reduce_all]

@@ -1,4 +1,4 @@
-"""A tensor on its way from one rank to all others, from each to the next, chunk by chunk.
+"""A tensor goes from one rank to all others, from each rank to the next, chunk by chunk.
 
 The owner sends to the first rank, and so on in the order of ranks, without the owner. A link
 carries each byte once, and while one chunk passes over it, those behind pass over the links before.
@@ -35,7 +35,7 @@ class Named:
     """How ranks know a relay.
 
     Attributes:
-        tag: of its messages, and of no other relay that is under way.
+        tag: marks its messages, and those of no other relay under way.
         what: names it in errors.
     """
 

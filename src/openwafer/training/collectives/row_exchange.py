@@ -1,8 +1,8 @@
-"""Rows on their way to the rank that computes with them, and what it makes of them on its way back.
+"""Ranks send rows to the rank that computes with them, and it sends the results back.
 
-A rank asks when it comes to it: nobody has to ask at the same time, or as often. What it asks of
-another rank is answered there by a thread beside compute's own, one for each rank that asks, which
-waits for nothing but rows and the answer. So ranks may ask each other in any order.
+A rank asks when it needs an answer: others need not ask at the same time, or as often. Each rank
+has one thread, beside compute's own, for every other rank that may ask; the thread waits for
+nothing but rows and the answer. So ranks may ask each other in any order.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ HEADERS, ROWS, ANSWERS, SHARES = range(4)
 
 
 class Asked(IntEnum):
-    """What is asked of a rank."""
+    """A rank asks another for one of these."""
 
     END = 0
     """Nothing more in this pass."""
@@ -41,15 +41,15 @@ class Asked(IntEnum):
 
 @dataclass(frozen=True)
 class RowCall:
-    """What comes with rows.
+    """The head of a message with rows.
 
     Attributes:
-        asked: what they are for.
-        module: number of what is to compute with them.
-        call: number of the call that asks, in the pass of its rank.
-        micro_batch: of that rank, the call is of.
+        asked: what the rows are for.
+        module: number of the module that computes with them.
+        call: number of the asking call, in the pass of its rank.
+        micro_batch: number of the micro-batch that the call belongs to, on that rank.
         operator: how the products are made.
-        sizes: rows for each of the things that the other rank has; empty is none.
+        sizes: rows for each expert of the other rank; empty for none.
     """
 
     asked: Asked
@@ -70,11 +70,11 @@ NUM_FIELDS: Final = 5
 
 @dataclass(frozen=True)
 class Width:
-    """How long the rows of a call and of its answer are.
+    """Lengths of the rows of a call and of its answer.
 
     Attributes:
         asked, answered: elements of a row.
-        dtype: of both.
+        dtype: dtype of both.
     """
 
     asked: int
@@ -87,13 +87,13 @@ Answer = Callable[[int, RowCall, Tensor], Tensor]
 
 
 class RowExchange:
-    """See the module's description. Compute's own thread calls everything.
+    """Exchanges rows, as the module describes. Compute's own thread calls every method.
 
     Args:
         group: the ranks; nobody else sends in it.
-        most_sizes: of a call.
-        width_of: the rows of a call.
-        answer: what this rank is asked for.
+        most_sizes: largest length of ``sizes`` in a call.
+        width_of: gives the lengths of a call's rows.
+        answer: computes what this rank is asked for.
     """
 
     def __init__(

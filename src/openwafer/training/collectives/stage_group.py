@@ -1,4 +1,4 @@
-"""The connection that torch.distributed.pipelining passes tensors through."""
+"""Connects stages: torch.distributed.pipelining passes tensors through it."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

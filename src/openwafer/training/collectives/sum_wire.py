@@ -1,4 +1,4 @@
-"""How the running sum of a record passes from one rank to another."""
+"""A wire carries the running sum of a record from one rank to another."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ Tensors = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Announced:
-    """What comes next over a wire.
+    """Announces the next sum on a wire.
 
     Attributes:
         record: its name.
-        names: the tensors that come, in the order of the record's.
+        names: its tensors that come, in the record's order.
     """
 
     record: str
@@ -34,8 +34,8 @@ class SumWire:
 
     Args:
         group: the ranks.
-        other: at the far end.
-        tags: of announcements and of chunks; two wires between the same ranks have others.
+        other: the rank at the far end.
+        tags: mark announcements and chunks; a second wire between the same ranks has other ones.
         records: the tensors of each record, in an order that both ends know.
     """
 

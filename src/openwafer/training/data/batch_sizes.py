@@ -26,7 +26,7 @@ class BatchSizes:
 
     Attributes:
         first: samples of a step before the first change.
-        changes: in the order of their steps.
+        changes: later sizes, in the order of their steps.
 
     Raises:
         InvalidFieldError: ``schedule`` with a step that is not behind the one before, or a size

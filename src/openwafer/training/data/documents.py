@@ -1,4 +1,4 @@
-"""Documents of a data source, one by one, each with its file and line."""
+"""Reads the documents of a data source one by one, each with its file and line."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

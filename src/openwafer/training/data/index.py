@@ -14,7 +14,7 @@ INDEX_FILE = "dataset.json"
 
 
 class Split(StrEnum):
-    """Which documents; a document is in exactly one split."""
+    """A set of documents; each document is in exactly one."""
 
     TRAIN = "train"
     VALIDATION = "validation"
@@ -22,7 +22,7 @@ class Split(StrEnum):
 
 @dataclass(frozen=True)
 class Index:
-    """What a data folder holds.
+    """Names all shards of a data folder.
 
     Attributes:
         key: fingerprint of all that the shards were made from.

@@ -1,4 +1,4 @@
-"""From a data source to a folder of token shards, made once and reused while nothing changed."""
+"""Makes a folder of token shards from a data source, once, and reuses it while nothing changes."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +64,7 @@ class DataConfig:
 
 
 class Stage(StrEnum):
-    """What ``prepare`` is doing."""
+    """The stages of ``prepare``."""
 
     TRAIN_TOKENIZER = "train tokenizer"
     TOKENISE = "tokenise"

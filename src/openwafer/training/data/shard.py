@@ -28,7 +28,7 @@ Tokens = NDArray[np.uint16] | NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class ShardHeader:
-    """What a shard says of itself.
+    """The head of a shard.
 
     Attributes:
         dtype: ``u16`` where every id of the vocabulary fits, else ``u32``; little-endian.

@@ -1,4 +1,4 @@
-"""Documents to token ids to shards; in memory are the longest document and a shard at most."""
+"""Turns documents into shards of token ids, with one document and one shard in memory at most."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

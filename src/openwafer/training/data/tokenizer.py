@@ -82,7 +82,7 @@ class SavedTokenizer:
 
 @dataclass(frozen=True)
 class Settings:
-    """What ``transformers.AutoTokenizer`` reads beside ``tokenizer.json``; means nothing here.
+    """Files that ``transformers.AutoTokenizer`` reads beside ``tokenizer.json``; unused here.
 
     Attributes:
         values: content of ``tokenizer_config.json``.

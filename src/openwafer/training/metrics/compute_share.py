@@ -1,4 +1,4 @@
-"""How much of a step the device computes, and what the rest of the time went to."""
+"""Splits a step's time: the device computes for a share of it and waits for the rest."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What this process holds in host memory, read from Linux's `/proc/self/status`.
+"""Reads this process's host memory from Linux's `/proc/self/status`.
 
 Anonymous, file-backed and shared pages are kept apart, because only the first and the last count
 against a machine's memory for certain: file pages are cache that the kernel takes back.

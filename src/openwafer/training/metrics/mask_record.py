@@ -1,4 +1,4 @@
-"""What a run records of its masks: each update of each, and pictures of those of one layer."""
+"""A run records each update of each mask, and pictures of the masks of one layer."""
 
 import json
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class MaskChange:
-    """What an update did to one mask behind step `step`, counted from 0.
+    """One update of one mask, after step `step`, counted from 0.
 
     `kept` elements of `weight` are kept from then on; `dropped` were kept before, `grown` were not.
     """
@@ -53,7 +53,7 @@ MASKS_FORMAT: Final = LineFormat("openwafer-masks", 1, MaskChange)
 class MaskPicture:
     """A mask from afar: `cells` of `rows` by `columns` elements, each the share that is kept.
 
-    It is the mask behind `step` training steps. No element of `empty_rows` and `empty_columns` is
+    It is the mask after `step` training steps. No element of `empty_rows` and `empty_columns` is
     kept.
     """
 

@@ -28,7 +28,7 @@ SamplesBefore = Callable[[int], int]
 
 @dataclass(frozen=True)
 class ProgressState:
-    """What is known of a run so far; rates and time left are means over the last 20 steps.
+    """The state of a run; rates and time left are means over the last 20 steps.
 
     Time left is in proportion to the samples of the steps that are left. The
     peak is that of the last step that was metered, None until one was.

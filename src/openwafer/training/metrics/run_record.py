@@ -1,4 +1,4 @@
-"""A run folder read back as one value: what a report is made of."""
+"""Reads a run folder back as one value, from which a report is made."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -9,7 +9,7 @@ from openwafer.training.metrics.step_lines import LineFormat
 
 @dataclass(frozen=True)
 class StepMetrics:
-    """What one training step did and cost.
+    """The work and the cost of one training step.
 
     `step` counts from 0. `grad_norm` is the global norm before clipping, None when it was not
     computed. `tokens` were trained on in this step, in `seconds` of wall time. Fetch and push
@@ -56,7 +56,8 @@ def measured_peaks(metrics: Sequence[StepMetrics]) -> dict[int, int]:
 class ValidationPoint:
     """The loss on held-out data with the parameters that step `step` left behind.
 
-    Where a scaling law judges it, what the law expects there, and whether the loss is in between.
+    Where a scaling law judges it, it has the bounds that the law expects, and whether the loss is
+    between them.
     """
 
     step: int

@@ -38,7 +38,7 @@ class Track(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a span did."""
+    """The kinds of work in a span."""
 
     FORWARD = "forward"
     BACKWARD = "backward"

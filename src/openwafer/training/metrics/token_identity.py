@@ -22,8 +22,8 @@ class TokenIdentity:
     """Fingerprints, equal where two runs have them equal bit for bit.
 
     Attributes:
-        tokenizer: of the tokenizer and its end of text.
-        data: of all tokens, trained on and held out.
+        tokenizer: fingerprint of the tokenizer and its end of text.
+        data: fingerprint of all tokens, trained on and held out.
     """
 
     tokenizer: str

@@ -1,4 +1,4 @@
-"""From a description to a model: one function for every source of models."""
+"""Builds a model from its description, whatever its source."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What an exported model needs beside its tensors: their names in the file, and config files.
+"""Names an exported model's tensors, and writes the config files beside them.
 
 Everything here is computed from the model's structure; no weight is read, so parameters may be on
 the meta device.

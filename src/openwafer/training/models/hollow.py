@@ -1,4 +1,4 @@
-"""Builds models without their weights; buffers and all else have the values they would have."""
+"""Builds models without their weights; buffers and all else have their usual values."""
 
 import warnings
 import weakref
@@ -66,7 +66,7 @@ class _SkippedDraws(Unguarded, TorchDispatchMode):
     """Context in which random numbers are drawn for no tensor.
 
     Attributes:
-        has_drawn: whether some were wanted for a tensor that may be more than a weight.
+        has_drawn: whether a tensor that may be more than a weight wanted some.
     """
 
     def __init__(self) -> None:

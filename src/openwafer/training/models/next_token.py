@@ -1,4 +1,4 @@
-"""Which models of the transformers library learn from a text to predict its next token."""
+"""Tells which models of the transformers library learn to predict a text's next token."""
 
 from typing import Any, Final
 

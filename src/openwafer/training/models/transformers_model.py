@@ -18,7 +18,7 @@ from openwafer.diagnostics import did_you_mean, error
 
 
 class Task(StrEnum):
-    """What a model is trained for; chooses its head."""
+    """The task that a model is trained for; it chooses the head."""
 
     CAUSAL_LM = "causal-lm"
     MASKED_LM = "masked-lm"

@@ -1,4 +1,4 @@
-"""The checksum of a part while it arrives, each piece taken while it is still in cache."""
+"""Takes the checksum of a part as it arrives, of each piece while it is still in cache."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""What a store is made of: its records, the tier of each part, and the slots in its file."""
+"""Lists a store's records, the tier of each part, and the slots in its file."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

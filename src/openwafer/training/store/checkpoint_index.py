@@ -1,4 +1,4 @@
-"""The index of a checkpoint: which array is in which shard, and what is needed to go on.
+"""The index of a checkpoint names the shard of each array, and the state to go on from.
 
 The format is described in docs/formats/openwafer-checkpoint.md.
 """

@@ -1,4 +1,4 @@
-"""Which bytes a commit is made of, while work on the next step already goes on.
+"""Decides which bytes a commit holds, while work on the next step already goes on.
 
 A commit takes its place in the order of the borrow calls. Loans borrowed before it that may change
 bytes belong to it, so it waits for their release; loans borrowed after it may change a part only

@@ -132,7 +132,7 @@ class ScratchFile:
 class DeferredMemory(Unguarded, TorchDispatchMode):
     """Context in which new CPU tensors of `min_bytes` or more live in a file in `folder`.
 
-    The first of them, `spare_bytes` in all, live in memory as ever. About `resident_bytes` of the
+    The first of them, `spare_bytes` in all, live in ordinary memory. About `resident_bytes` of the
     others, or the tensors of one operator where those are more, stay in
     memory. The tensors remain valid after the block; the file's space returns when the last of
     them is gone. `folder` must be on a disk, not in memory as tmpfs is. Enter it once.

@@ -1,4 +1,4 @@
-"""The caller's state that goes into commits and checkpoints."""
+"""Writes the caller's state into commits and checkpoints, as JSON."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Where every array of a record lies, to the byte.
+"""Gives every array of a record its place, to the byte.
 
 A record is one streamed layer's storage. It has three parts, each a run of named, typed arrays:
 the weights that are streamed to the device, the states the update rules need, and the gradients.

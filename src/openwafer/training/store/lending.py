@@ -1,4 +1,4 @@
-"""Loans of records: granted in order, from memory where possible, read ahead where not."""
+"""Lends records in order, from memory where possible; it reads others ahead."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
@@ -17,7 +17,7 @@ from openwafer.training.store.write_behind import WriteBehind
 
 @dataclass(eq=False)
 class Request:
-    """What one loan asks for and how far it has come; guarded by the store's monitor."""
+    """One loan's request and its progress; the store's monitor guards it."""
 
     layout: RecordLayout
     parts: Mapping[Part, PartState]

@@ -1,4 +1,4 @@
-"""Settings of a store that no run needs to set, and what a store reports about its transfers."""
+"""Settings of a store that no run needs to set, and a store's reports of its transfers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What the kernel does with pages at our word, beyond what `mmap` has."""
+"""Asks the kernel to do with pages what `mmap` has no call for."""
 
 import ctypes
 import mmap

@@ -1,4 +1,4 @@
-"""What the store knows about one part of one record at this moment."""
+"""The state of one part of one record in the store."""
 
 from enum import StrEnum
 
@@ -11,7 +11,7 @@ from openwafer.training.store.slots import Slots
 
 
 class Tier(StrEnum):
-    """Where a part lives between loans."""
+    """The home of a part between loans."""
 
     DRAM = "dram"
     DISK = "disk"

@@ -1,4 +1,4 @@
-"""What a home of records offers to whoever reads and writes them between two steps."""
+"""The protocol by which others read and write records between two steps."""
 
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager

@@ -1,4 +1,4 @@
-"""Arrays that are slices of a larger one along its first dim: their names, and the whole again.
+"""Cuts an array along its first dim into slices with names, and joins them again.
 
 A model may hold many experts in one weight, and a store each of them in a record of its own. Only
 the store's records tell them apart: every file that others read has the whole array, whose bytes

@@ -1,4 +1,4 @@
-"""Counts what moves between memory and disk, and for how long something moved."""
+"""Counts the bytes between memory and disk, and the time in which some moved."""
 
 import threading
 import time

@@ -67,7 +67,7 @@ class Snapshot:
 
     Attributes:
         kind: its class.
-        attributes: what it has beside parameter groups and states.
+        attributes: its attributes beside parameter groups and states.
         groups: hyper-parameters of its parameter groups.
         foreign_attributes: names of the attributes that its user has given its parameters.
     """
@@ -143,7 +143,7 @@ def take_step(optimizer: Optimizer) -> None:
 
 @dataclass(frozen=True)
 class _Stepped:
-    """What a step has left: the tensors it was given, changed, or others."""
+    """The tensors that a step leaves: those it was given, changed, or others."""
 
     weight: torch.Tensor
     gradient: torch.Tensor | None
@@ -158,7 +158,7 @@ class OwnStepRule:
         snapshot: the optimizer at that step.
         group: number of the parameter group.
         writes_gradients: whether the gradient is to be what the step has made of it.
-        known: what it keeps for the parameters met so far.
+        known: what the rule keeps for each parameter that it has met.
     """
 
     snapshot: Snapshot

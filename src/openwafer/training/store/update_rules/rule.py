@@ -1,4 +1,4 @@
-"""What an update rule is: the states it keeps for a parameter, and the update it makes in place."""
+"""An update rule keeps states for a parameter, and updates it in place."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ RUN_ELEMENTS = 1 << 18
 
 
 class Kernel(Enum):
-    """Which of torch's forms of an algorithm makes the bits; they may differ in the last place."""
+    """The form of torch's algorithm that makes the bits; forms may differ in the last place."""
 
     SINGLE_TENSOR = auto()
     FOREACH = auto()

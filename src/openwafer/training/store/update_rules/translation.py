@@ -1,4 +1,4 @@
-"""From a torch optimizer, as it stands at one step, to the rules that make the same bits."""
+"""Translates a torch optimizer, as it stands at one step, into rules that make the same bits."""
 
 from collections.abc import Mapping
 from dataclasses import fields
