@@ -340,6 +340,20 @@ def test_every_make_target_that_the_docs_name_exists() -> None:
     assert named <= {name for line in targets for name in line.split()}
 
 
+def test_what_the_docs_import_is_there() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    written = re.compile(r"^(?:>>> )?from (openwafer[\w.]*) import \(?([\w, ]+)", re.MULTILINE)
+    named = {
+        (page.name, module, name.strip())
+        for page in pages
+        for module, names in written.findall(page.read_text(encoding="utf-8"))
+        for name in names.split(",")
+    }
+    missing = [each for each in named if not hasattr(importlib.import_module(each[1]), each[2])]
+    assert named
+    assert missing == []
+
+
 def prose_lines(page: Path) -> Iterator[tuple[int, str]]:
     """Lines but for the rows of tables, which cannot be broken, and what stands in a fence."""
     fence = ""

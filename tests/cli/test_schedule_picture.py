@@ -8,7 +8,7 @@ TOKENS = 11_560
 
 
 def test_192_systems_are_160_times_as_fast_on_a_small_model() -> None:
-    """As docs/guide/scale-out.md says of 1.3 billion parameters."""
+    """As docs/design/step-time-of-systems.md says of 1.3 billion parameters."""
     one, many = (schedule_seconds(1.3e9, 24, number, TOKENS) for number in (1, 192))
     assert 192 * one / many == pytest.approx(160, abs=0.5)
 
