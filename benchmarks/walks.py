@@ -1,8 +1,9 @@
-"""How much of the training wing a step goes through: files entered, functions, moves between files.
+"""How large the training wing is, and how much of it a step goes through: files, functions, moves.
 
 What a reader has to follow, counted on the thread that calls. A tiny GPT trains on made text in
 three ways: a run on disk, an own loop, and a run on two systems. A walk is what happens from one
-forward of the model to its next; `open` is what happens before the first.
+forward of the model to its next; `open` is what happens before the first. The trunk is what is
+neither a method nor used by methods alone.
 
     python benchmarks/walks.py [--names]
 
@@ -33,6 +34,8 @@ from openwafer.training.models import GptConfig, build, with_vocab_size
 
 TINY: Final = GptConfig(hidden_size=16, num_layers=2, num_heads=2, mlp_size=24, context_length=16)
 WING: Final = str(Path(openwafer.__file__).parent / "training")
+METHODS: Final = ("methods", "sparsity", "parametrization", "noise_scale", "sweep")
+"""Folders of the wing beside its trunk."""
 STEADY: Final = 3
 """The first two steps measure themselves."""
 NUM_STEPS: Final = 5
@@ -168,8 +171,22 @@ def train_loop() -> None:
         optimizer.zero_grad()
 
 
+def print_sizes() -> None:
+    """Print a table of the lines and files of each folder of the wing."""
+    sizes: dict[str, Counter[str]] = {}
+    for file in sorted(Path(WING).rglob("*.py")):
+        folder, *inside = file.relative_to(WING).parts
+        num_lines = len(file.read_text(encoding="utf-8").splitlines())
+        of_trunk = [] if folder in METHODS else ["trunk"]
+        for name in (folder if inside else "door", *of_trunk, "wing"):
+            sizes.setdefault(name, Counter()).update(lines=num_lines, files=1)
+    print("| part | lines | files |\n|---|---|---|")
+    for name, size in sorted(sizes.items(), key=lambda one: one[1]["lines"]):
+        print(f"| {name} | {size['lines']} | {size['files']} |")
+
+
 def main() -> None:
-    """Print a table of Markdown."""
+    """Print tables of Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--names", action="store_true")
     parser.add_argument("--walk", nargs="+", help=argparse.SUPPRESS)
@@ -183,13 +200,14 @@ def main() -> None:
         else:
             train_loop()
         return
+    print_sizes()
     with tempfile.TemporaryDirectory() as folder:
         found = {
             **run_walks(Path(folder, "one"), systems=1),
             **loop_walks(Path(folder, "loop")),
             **run_walks(Path(folder, "two"), systems=2),
         }
-    print("| walk | files | functions | calls | moves |")
+    print("\n| walk | files | functions | calls | moves |")
     print("|---|---|---|---|---|")
     for name, row in found.items():
         print(f"| {name} | {row['files']} | {row['functions']} | {row['calls']} | {row['moves']} |")
