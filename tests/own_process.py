@@ -1,15 +1,26 @@
 """Measurements that need a process of their own."""
 
-import subprocess
+import runpy
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-ROOT = Path(__file__).parents[1]
+from tests import forked
+
+LIMIT_SECONDS = 600.0
 
 
 def integers_of(module: str, *arguments: object) -> tuple[int, ...]:
     """The integers that a module of the tests prints when it runs as a program."""
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return tuple(map(int, done.stdout.split()))
+    with TemporaryDirectory() as folder:
+        told = Path(folder, "told")
+        process = forked.start(_run, module, [*map(str, arguments)], told)
+        assert forked.exit_codes([process], LIMIT_SECONDS) == [0]
+        return tuple(map(int, told.read_text().split()))
+
+
+def _run(module: str, arguments: list[str], told: Path) -> None:
+    sys.argv[1:] = arguments
+    with told.open("w") as file, redirect_stdout(file):
+        runpy.run_module(module, run_name="__main__")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from openwafer.cli.environment import DEFAULTS
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.own_process import integers_of
@@ -47,13 +46,6 @@ SLOW_ROWS = {
         DISK, num_layers=32, hidden_size=256, activations=OFFLOAD, host_mib=24
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def variables_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes run with the allocator of `openwafer train`."""
-    for name, value in DEFAULTS.items():
-        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.parametrize("row", DEFAULT_ROWS)
