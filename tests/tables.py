@@ -16,11 +16,11 @@ def case(*values: Any, by_default: bool, id: str | None = None) -> ParameterSet:
     return pytest.param(*values, marks=() if by_default else pytest.mark.slow, id=id)
 
 
-def checkerboard(*axes: Iterable[Any] | dict[str, Any]) -> list[ParameterSet]:
-    """All combinations of one value of each axis; those whose indices have an odd sum are slow.
+def checkerboard(*axes: Iterable[Any] | dict[str, Any], one_in: int = 2) -> list[ParameterSet]:
+    """All combinations of one value of each axis; one in so many runs by default.
 
-    So every value of an axis of two or more meets, by default, half of the combinations of the
-    others. An axis that is a dict names its values.
+    Those are the ones whose indices have a sum that it divides: an axis of so many values or more
+    meets every combination of the others. An axis that is a dict names its values.
     """
     named = [
         axis if isinstance(axis, dict) else {str(value): value for value in axis} for axis in axes
@@ -28,7 +28,7 @@ def checkerboard(*axes: Iterable[Any] | dict[str, Any]) -> list[ParameterSet]:
     return [
         case(
             *(value for _, (_, value) in cell),
-            by_default=sum(index for index, _ in cell) % 2 == 0,
+            by_default=sum(index for index, _ in cell) % one_in == 0,
             id="-".join(name for _, (name, _) in cell),
         )
         for cell in product(*(enumerate(axis.items()) for axis in named))

@@ -22,9 +22,11 @@ from openwafer.training.sparsity.masks import EverySteps
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.stream.plan.placement import StoreTier
+from openwafer.training.stream.replicas.ownership import StoreSystems
 from tests.tables import Row, case, covering
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.master_loop import master_loop, saved_masters
+from tests.training.session.test_averages import DECAY, PlainAverage
 from tests.training.session.tiny_runs import (
     GPT,
     TinyData,
@@ -55,14 +57,17 @@ class Options:
     weights: Weights
     sparsity: SparsityGroup | None
     systems: int
+    stores: StoreSystems
+    ema: float | None
     optimizer: str
 
     def __str__(self) -> str:
         clip = "not clipped" if self.clip_norm is None else "clipped"
         density = "dense" if self.sparsity is None else "sparse"
+        systems = f"{self.systems} systems with {self.stores} store"
         return (
             f"{self.tier}, {self.micro_batches} batches, {self.policy}, {clip}, {self.precision}, "
-            f"{self.weights} weights, {density}, {self.systems} systems, {self.optimizer}"
+            f"{self.weights} weights, {density}, {systems}, ema {self.ema}, {self.optimizer}"
         )
 
     def config(self, data: TinyData, folder: Path) -> RunConfig:
@@ -74,6 +79,8 @@ class Options:
             precision=self.precision,
             weights=self.weights,
             sparsity=self.sparsity,
+            store_systems=self.stores,
+            ema=self.ema,
             sparse_products=Products.DENSE,
             optimizer=OptimizerConfig(self.optimizer, learning_rate=1e-3),
             # A cosine would know where a run stops.
@@ -92,6 +99,8 @@ AXES = (
     tuple(Weights),
     (None, SET),
     (1, 2),
+    (StoreSystems.FIRST, StoreSystems.ALL),
+    (None, DECAY),
     ("adamw", "sgd", "lion"),
 )
 
@@ -100,7 +109,9 @@ def is_allowed(row: Row) -> bool:
     options = Options(*row)
     # Autocast would round weights again that are bf16.
     is_rounded_twice = options.weights is Weights.BF16 and options.precision is Precision.FP16
-    return options.systems <= options.micro_batches and not is_rounded_twice
+    shares_nothing = options.systems == 1 and options.stores is StoreSystems.ALL
+    is_idle = options.systems > options.micro_batches
+    return not (is_idle or is_rounded_twice or shares_nothing)
 
 
 PAIRS = covering(AXES, 2, is_allowed)
@@ -113,20 +124,23 @@ ROWS = [
 
 def expected_of(config: RunConfig, options: Options) -> Mapping[str, torch.Tensor]:
     """What the loop written by hand leaves, or a resident run where there is no such loop."""
-    if options.sparsity is None and options.weights is Weights.FP32:
-        return plain_loop(config)
-    if options.sparsity is None:
-        return master_loop(config)
-    return saved_arrays(train_quietly(replace(config, name="resident", streaming=RESIDENT)))
+    if options.sparsity is not None:
+        return saved_arrays(train_quietly(replace(config, name="resident", streaming=RESIDENT)))
+    loop = plain_loop if options.weights is Weights.FP32 else master_loop
+    average = PlainAverage()
+    weights = loop(config, average)
+    averages = {} if config.ema is None else average.weights()
+    return {**weights, **{f"average/{name}": one for name, one in averages.items()}}
 
 
 def found_of(result: TrainResult, options: Options) -> Mapping[str, torch.Tensor]:
     """The same of a run."""
-    if options.sparsity is None and options.weights is Weights.FP32:
-        return saved_parameters(result)
-    if options.sparsity is None:
-        return saved_masters(result)
-    return saved_arrays(result)
+    arrays = saved_arrays(result)
+    if options.sparsity is not None:
+        return arrays
+    is_plain = options.weights is Weights.FP32
+    weights = saved_parameters(result) if is_plain else saved_masters(result)
+    return {**weights, **{name: arrays[name] for name in arrays if name.startswith("average/")}}
 
 
 def trained(config: RunConfig, options: Options, pool: FollowerPool) -> TrainResult:
