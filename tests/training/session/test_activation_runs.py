@@ -33,7 +33,7 @@ from tests.training.session.tiny_runs import (
 )
 
 HERE = "tests.training.session.rectified_model"
-STEPS = 20
+STEPS = 10
 
 
 def skipping(data: TinyData, folder: Path) -> RunConfig:
@@ -67,7 +67,7 @@ def streamed(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 def test_a_run_is_as_near_to_the_plain_loop_as_sums_in_another_order_are(
-    data: TinyData, tmp_path: Path
+    data: TinyData, tmp_path: Path, streamed: dict[str, torch.Tensor]
 ) -> None:
     """A thousandth of how far training has moved a weight; sums differ in their seventh digit.
 
@@ -75,10 +75,10 @@ def test_a_run_is_as_near_to_the_plain_loop_as_sums_in_another_order_are(
     """
     config = skipping(data, tmp_path)
     start = build(config.model, config.seed).state_dict()
-    expected, found = plain_loop(config), saved_parameters(train_quietly(config))
-    for name, weight in found.items():
+    expected = plain_loop(config)
+    for name in expected.keys() & streamed.keys():
         moved = (expected[name] - start[name]).abs().max()
-        assert (weight - expected[name]).abs().max() <= 1e-3 * moved + 1e-9, name
+        assert (streamed[name] - expected[name]).abs().max() <= 1e-3 * moved + 1e-9, name
 
 
 @pytest.mark.parametrize("streaming", WAYS.values(), ids=WAYS)

@@ -95,9 +95,14 @@ def unbroken(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> TrainR
 STREAMED = tiny_config(TinyData(Path(), Path(), Path()), Path()).streaming
 WAYS = {
     "resident": StreamingConfig(device="cpu", mode=Mode.RESIDENT),
-    "streamed": STREAMED,
     "from disk": replace(STREAMED, store=StoreTier.DISK),
 }
+
+
+def test_a_streamed_growing_run_equals_the_plain_loop(
+    unbroken: TrainResult, looped: Mapping[str, torch.Tensor]
+) -> None:
+    assert differing(saved_parameters(unbroken), looped) == []
 
 
 @pytest.mark.parametrize("way", WAYS)

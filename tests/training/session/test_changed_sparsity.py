@@ -1,16 +1,26 @@
 """A run that is to go on with other sparse weights than it has is refused, and stays as it was."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.session import Session
+from openwafer.training.session import RunConfig, Session
 from openwafer.training.sparsity.masks import Cycling, EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup, WrittenSparsity
-from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
+from tests.training.session.tiny_runs import (
+    GPT,
+    TinyData,
+    quiet,
+    tiny_config,
+    train_quietly,
+)
 
+Begun: TypeAlias = Callable[[WrittenSparsity | None], RunConfig]
 FIRST = "layers.0.attention.query.weight"
 FALLING = SparsityGroup(Cycling((0.75, 0.5)), AlgorithmName.GMP, update=EverySteps(4))
 CHANGES: dict[str, tuple[WrittenSparsity | None, WrittenSparsity | None, str]] = {
@@ -36,17 +46,28 @@ CHANGES: dict[str, tuple[WrittenSparsity | None, WrittenSparsity | None, str]] =
 }
 
 
+@pytest.fixture(scope="module")
+def begun(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> Begun:
+    """Begins a run with a sparsity, once: what is refused leaves it as it was."""
+
+    @cache
+    def begin(sparsity: WrittenSparsity | None) -> RunConfig:
+        config = tiny_config(data, tmp_path_factory.mktemp("begun"))
+        config = replace(config, model=GPT, steps=2, sparsity=sparsity)
+        train_quietly(config)
+        return config
+
+    return begin
+
+
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_run_goes_on_with_the_sparsity_that_it_has(
-    data: TinyData, tmp_path: Path, change: str
-) -> None:
+def test_a_run_goes_on_with_the_sparsity_that_it_has(begun: Begun, change: str) -> None:
     before, after, match = CHANGES[change]
-    config = replace(tiny_config(data, tmp_path), model=GPT, steps=2)
-    Session(replace(config, sparsity=before), console=quiet()).train()
-    left = contents_of(tmp_path)
+    config = begun(before)
+    left = contents_of(config.path)
     with pytest.raises(OpenwaferError, match=match):
         Session(replace(config, sparsity=after, steps=6), console=quiet()).resume()
-    assert contents_of(tmp_path) == left
+    assert contents_of(config.path) == left
 
 
 def contents_of(folder: Path) -> dict[Path, bytes]:

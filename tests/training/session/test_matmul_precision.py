@@ -20,6 +20,7 @@ from openwafer.training.session.matmul_precision import (
 )
 from openwafer.training.sparsity.kernels.peak import peak_flops
 from openwafer.training.stream.plan.placement import StoreTier
+from tests.tables import case
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.tiny_runs import (
     GPT,
@@ -52,7 +53,9 @@ def config_of(data: TinyData, folder: Path, level: MatmulPrecision) -> RunConfig
     return replace(config, model=WIDE, batch=batch, matmul_precision=level)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    "level", [case(level, by_default=level is MatmulPrecision.MEDIUM) for level in LEVELS]
+)
 def test_a_run_equals_the_plain_loop_under_the_same_setting(
     data: TinyData, tmp_path: Path, level: MatmulPrecision
 ) -> None:

@@ -2,10 +2,13 @@
 
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from openwafer.diagnostics import OpenwaferError
@@ -15,6 +18,7 @@ from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.precision import Precision
 from openwafer.training.sparsity.choice import WrittenProducts
 from openwafer.training.sparsity.multiplication import Products
+from tests.tables import case
 from tests.training.session.tiny_runs import (
     GPT,
     TinyData,
@@ -61,26 +65,29 @@ def test_a_run_writes_into_its_config_what_it_has_measured(data: TinyData, tmp_p
     assert len(re.findall(r"products with layers.\*.*measured to be", log)) == len(kept)
 
 
-@pytest.mark.parametrize("products", WAYS.values(), ids=WAYS)
+@pytest.fixture(scope="module")
+def whole(
+    data: TinyData, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Mapping[str, torch.Tensor]]:
+    """What unbroken runs leave, by how they multiply."""
+    folder = tmp_path_factory.mktemp("whole")
+    configs = {name: config_of(data, folder / name, way) for name, way in WAYS.items()}
+    return {name: saved_arrays(train_quietly(config)) for name, config in configs.items()}
+
+
+@pytest.mark.parametrize("way", [case(name, by_default=name == "is mixed") for name in WAYS])
 def test_a_resumed_run_multiplies_as_it_began_whatever_a_measurement_would_say(
-    data: TinyData, tmp_path: Path, products: WrittenProducts
+    data: TinyData, tmp_path: Path, whole: dict[str, Mapping[str, torch.Tensor]], way: str
 ) -> None:
-    config = config_of(data, tmp_path, products)
-    whole = train_quietly(replace(config, name="whole"))
+    config = config_of(data, tmp_path, WAYS[way])
     train_quietly(replace(config, steps=2))
     broken = Session(replace(config, sparse_products=Products.MEASURED), console=quiet()).resume()
-    assert differing(saved_arrays(whole), saved_arrays(broken)) == []
-    assert kept_products(config) == products
+    assert differing(whole[way], saved_arrays(broken)) == []
+    assert kept_products(config) == WAYS[way]
 
 
-def test_the_ways_to_multiply_differ_in_bits(data: TinyData, tmp_path: Path) -> None:
-    found = [
-        saved_arrays(train_quietly(config_of(data, tmp_path / name, products)))
-        for name, products in WAYS.items()
-    ]
-    assert differing(found[0], found[1]) != []
-    assert differing(found[0], found[2]) != []
-    assert differing(found[1], found[2]) != []
+def test_the_ways_to_multiply_differ_in_bits(whole: dict[str, Mapping[str, torch.Tensor]]) -> None:
+    assert all(differing(*two) for two in combinations(whole.values(), 2))
 
 
 def test_the_config_of_a_measured_run_repeats_it_bit_for_bit(

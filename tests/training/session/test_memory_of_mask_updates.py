@@ -13,6 +13,7 @@ from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.sparsity.masks import EverySteps
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
+from tests.tables import checkerboard
 from tests.training.session.tiny_runs import TinyData, quiet, tiny_config, train_quietly
 
 # Of weights that are larger than activations.
@@ -34,8 +35,9 @@ def config_of(data: TinyData, folder: Path, mode: Mode, products: Products) -> R
     )
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("products", [Products.DENSE, Products.SPARSE])
+@pytest.mark.parametrize(
+    ("mode", "products"), checkerboard(MODES, (Products.DENSE, Products.SPARSE))
+)
 def test_no_step_takes_more_than_planned(
     data: TinyData, tmp_path: Path, mode: Mode, products: Products
 ) -> None:

@@ -20,7 +20,7 @@ MIB = 1 << 20
 # 24 layers of 64 KiB between an embedding and a head: 1.6 MiB of weights, 6.3 with all that is kept
 # for them.
 DEEP = replace(MODEL, kwargs={"size": 128, "num_layers": 24})
-FEW_STEPS, MORE_STEPS = 3, 11
+FEW_STEPS, MORE_STEPS = 3, 7
 
 
 @dataclass(frozen=True)

@@ -61,12 +61,11 @@ def differing_from_loop(found: Any, config: RunConfig) -> list[str]:
     return differing(saved, {name: loop[name] for name in saved})
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_a_pipelined_run_equals_the_plain_loop(
-    data: TinyData, tmp_path: Path, pool: FollowerPool, size: int
+def test_a_run_of_three_stages_equals_the_plain_loop(
+    data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
     config = pipelined_config(data, tmp_path)
-    assert differing_from_loop(pool.train(config, size), config) == []
+    assert differing_from_loop(pool.train(config, 3), config) == []
 
 
 def with_stages(config: RunConfig, stages: int) -> RunConfig:
@@ -74,18 +73,12 @@ def with_stages(config: RunConfig, stages: int) -> RunConfig:
 
 
 UNEVEN = BatchConfig(size=10, sequence_length=12, micro_batches=5)
-REPLICAS: dict[str, dict[str, Any]] = {
-    "clipped, tied, with dropout": {},
-    "uneven blocks": {"batch": UNEVEN},
-}
 
 
-@pytest.mark.parametrize("case", REPLICAS)
 def test_replicas_of_a_pipeline_equal_the_plain_loop(
-    data: TinyData, tmp_path: Path, pool: FollowerPool, case: str
+    data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
-    config = with_stages(pipelined_config(data, tmp_path), 2)
-    config = replace(config, **REPLICAS[case])
+    config = replace(with_stages(pipelined_config(data, tmp_path), 2), batch=UNEVEN)
     assert differing_from_loop(pool.train(config, 4), config) == []
 
 
@@ -102,11 +95,13 @@ def test_replicas_compare_all_weights_of_their_stage(
     }
 
 
-def test_stages_compare_the_weights_that_they_share(
+def test_stages_equal_the_plain_loop_and_compare_the_weights_that_they_share(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
+    config = pipelined_config(data, tmp_path)
     with pool.systems(2) as systems:
-        Session(pipelined_config(data, tmp_path), console=quiet(), systems=systems).train()
+        result = Session(config, console=quiet(), systems=systems).train()
+    assert differing_from_loop(result, config) == []
     assert [*systems.replicas.digests.last] == ["values of 'embedding.weight'"]
 
 
@@ -126,14 +121,25 @@ def llama(**options: Any) -> TransformersModel:
 GPT2 = TransformersModel(
     "gpt2", config={"n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 32}
 )
-CASES: dict[str, dict[str, Any]] = {
+MODELS: dict[str, dict[str, Any]] = {
     "GPT-2, with its head tied to its embedding": {"model": GPT2, "batch": UNEVEN},
     "Llama": {"model": llama()},
     "a user's module that adds outside of its layers": {"model": MODEL, "clip_norm": None},
+}
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_stages_of_any_model_equal_the_plain_loop(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, case: str
+) -> None:
+    config = replace(pipelined_config(data, tmp_path), **MODELS[case])
+    assert differing_from_loop(pool.train(config, 2), config) == []
+
+
+FORMATS: dict[str, dict[str, Any]] = {
     "bf16 weights": {"weights": Weights.BF16, "precision": Precision.BF16},
     "with a moving average": {"ema": 0.9},
 }
-SELDOM = ("bf16 weights", "with a moving average")
 
 
 def alone_and_together(
@@ -143,13 +149,12 @@ def alone_and_together(
     return alone, pool.train(replace(config, name="together"), size)
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.slow] * (case in SELDOM)) for case in CASES]
-)
-def test_models_and_formats_equal_one_system(
+@pytest.mark.slow
+@pytest.mark.parametrize("case", FORMATS)
+def test_formats_equal_one_system(
     data: TinyData, tmp_path: Path, pool: FollowerPool, case: str
 ) -> None:
-    config = replace(pipelined_config(data, tmp_path), **CASES[case])
+    config = replace(pipelined_config(data, tmp_path), **FORMATS[case])
     alone, together = alone_and_together(config, pool)
     assert differing(saved_arrays(alone), saved_arrays(together)) == []
     assert together.loss == alone.loss

@@ -33,15 +33,21 @@ def unbroken(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> TrainR
     return train_quietly(mixture_config(data, tmp_path_factory.mktemp("unbroken")))
 
 
-@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
-def test_a_run_learns_what_the_plain_loop_does(
-    data: TinyData, tmp_path: Path, tier: StoreTier
-) -> None:
-    config = mixture_config(data, tmp_path, tier)
-    parameters = saved_parameters(train_quietly(config))
-    plain = plain_loop(config)
-    assert parameters[WEIGHT].shape == (8, 96, 32)
-    assert differing(parameters, {name: plain[name] for name in parameters}) == []
+@pytest.fixture(scope="module")
+def on_disk(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
+    config = mixture_config(data, tmp_path_factory.mktemp("on-disk"), StoreTier.DISK)
+    return train_quietly(replace(config, evaluate=EvaluateConfig(every=100, batches=2)))
+
+
+def session_of(result: TrainResult) -> Session:
+    return Session(result.folder, console=quiet())
+
+
+def test_a_run_learns_what_the_plain_loop_does(unbroken: TrainResult, on_disk: TrainResult) -> None:
+    plain = plain_loop(session_of(unbroken).config)
+    for parameters in map(saved_parameters, (unbroken, on_disk)):
+        assert parameters[WEIGHT].shape == (8, 96, 32)
+        assert differing(parameters, {name: plain[name] for name in parameters}) == []
 
 
 @pytest.mark.parametrize("is_first_resident", [True, False])
@@ -63,12 +69,10 @@ def test_updates_are_counted_for_the_whole_weight(unbroken: TrainResult) -> None
     assert not any("[" in name for name in counts)
 
 
-def test_the_export_has_the_weights_whole(data: TinyData, tmp_path: Path) -> None:
-    config = mixture_config(data, tmp_path)
-    result = train_quietly(config)
-    exported = Session(config, console=quiet()).export(tmp_path / "exported", ExportFormat())
+def test_the_export_has_the_weights_whole(unbroken: TrainResult, tmp_path: Path) -> None:
+    exported = session_of(unbroken).export(tmp_path / "exported", ExportFormat())
     model = transformers.AutoModelForCausalLM.from_pretrained(exported)
-    parameters = saved_parameters(result)
+    parameters = saved_parameters(unbroken)
     assert all(torch.equal(parameters[name], p) for name, p in model.named_parameters())
 
 
@@ -81,11 +85,8 @@ def test_masters_of_one_form_are_gone_on_from_in_the_other(data: TinyData, tmp_p
     assert differing(saved_arrays(result), saved_arrays(unbroken)) == []
 
 
-def test_a_run_on_disk_is_read_as_a_resident_one_is(data: TinyData, tmp_path: Path) -> None:
-    config = mixture_config(data, tmp_path, StoreTier.DISK)
-    config = replace(config, evaluate=EvaluateConfig(every=100, batches=2))
-    train_quietly(config)
-    streamed = Session(config, console=quiet())
-    resident = Session(replace(config, streaming=RESIDENT), console=quiet())
+def test_a_run_on_disk_is_read_as_a_resident_one_is(on_disk: TrainResult) -> None:
+    streamed = session_of(on_disk)
+    resident = Session(replace(streamed.config, streaming=RESIDENT), console=quiet())
     assert streamed.evaluate() == resident.evaluate()
     assert streamed.generate("3 squared") == resident.generate("3 squared")

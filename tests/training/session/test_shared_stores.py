@@ -70,9 +70,8 @@ def differing_from_loop(result: TrainResult, config: RunConfig) -> list[str]:
     return differing(saved, {name: loop[name] for name in saved})
 
 
-@pytest.mark.parametrize(
-    ("size", "tier"), [pytest.param(2, DISK, marks=pytest.mark.slow), (3, DRAM)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "tier"), [(2, DISK), (3, DRAM)])
 def test_a_run_over_shared_stores_equals_the_plain_loop(
     data: TinyData, tmp_path: Path, pool: FollowerPool, size: int, tier: StoreTier
 ) -> None:
@@ -103,9 +102,8 @@ ALIKE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param("masters and averages", marks=pytest.mark.slow), "masks that change"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ALIKE)
 def test_shared_stores_equal_one_store(
     data: TinyData, tmp_path: Path, pool: FollowerPool, case: str
 ) -> None:
@@ -160,32 +158,39 @@ def two_more_steps(
         return Session(run, longer, console=console or quiet(), systems=systems).resume()
 
 
+CONSTANT = ScheduleConfig("constant")
+
+
 @pytest.fixture
 def on_disk(data: TinyData, tmp_path: Path) -> RunConfig:
     """A run whose last step is in its stores alone."""
     saving = CheckpointConfig(every=NUM_STEPS - 1, at_end=False)
-    constant = ScheduleConfig("constant")
-    return shared_config(data, tmp_path, DISK, checkpoint=saving, schedule=constant)
+    return shared_config(data, tmp_path, DISK, checkpoint=saving, schedule=CONSTANT)
 
 
-def unbroken(config: RunConfig) -> TrainResult:
-    saving = CheckpointConfig(every=100)
-    return train_quietly(replace(config, name="alone", steps=NUM_STEPS + 2, checkpoint=saving))
+@pytest.fixture(scope="module")
+def unbroken(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
+    """The same with two steps more, on one system."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    config = shared_config(data, folder, DISK, steps=NUM_STEPS + 2, schedule=CONSTANT)
+    return train_quietly(config)
 
 
-def test_a_run_goes_on_from_its_stores(on_disk: RunConfig, pool: FollowerPool) -> None:
+def test_a_run_goes_on_from_its_stores(
+    on_disk: RunConfig, unbroken: TrainResult, pool: FollowerPool
+) -> None:
     run = pool.train(on_disk, 2).folder
     # As a kill between the two halves of a commit leaves it.
     (run / "store-1" / "manifest.json").unlink()
     checkpoints = run / "checkpoints"
     shutil.rmtree(checkpoints)
     result = two_more_steps(run, pool, 2)
-    assert differing(saved_arrays(result), saved_arrays(unbroken(on_disk))) == []
+    assert differing(saved_arrays(result), saved_arrays(unbroken)) == []
     assert f"training from step {NUM_STEPS} to" in (run / "log.txt").read_text()
 
 
 def test_a_run_without_its_stores_goes_on_from_its_checkpoint(
-    on_disk: RunConfig, pool: FollowerPool
+    on_disk: RunConfig, unbroken: TrainResult, pool: FollowerPool
 ) -> None:
     run = pool.train(on_disk, 2).folder
     # The system that has it may be closing it still.
@@ -196,7 +201,7 @@ def test_a_run_without_its_stores_goes_on_from_its_checkpoint(
     told = f"in the stores of 2 systems, and store-1 is not in {run} on {gethostname()}\n"
     assert told in said.getvalue()
     assert "goes on from its last checkpoint" in said.getvalue()
-    assert differing(saved_arrays(result), saved_arrays(unbroken(on_disk))) == []
+    assert differing(saved_arrays(result), saved_arrays(unbroken)) == []
 
 
 def test_a_run_that_is_interrupted_leaves_a_checkpoint_for_any_number_of_systems(
@@ -256,6 +261,7 @@ def test_what_passes_is_what_stores_lack(
     )
 
 
+@pytest.mark.slow
 def test_systems_with_stores_keep_to_the_memory_that_their_plan_foretells(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

@@ -22,7 +22,7 @@ from openwafer.training.sparsity.masks import AtSteps, Cycling, EverySteps
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup, WrittenSparsity
 from openwafer.training.stream.plan.placement import StoreTier
-from tests.tables import checkerboard
+from tests.tables import case, checkerboard
 from tests.training.session.plain_sparse_loop import PlainSparsity, plain_sparse_loop
 from tests.training.session.tiny_runs import (
     GPT,
@@ -97,7 +97,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 TIERS = {"resident": None, "dram": StoreTier.DRAM, "disk": StoreTier.DISK}
 
 
-@pytest.mark.parametrize(("algorithm", "tier"), checkerboard(ALGORITHMS, TIERS))
+@pytest.mark.parametrize(("algorithm", "tier"), checkerboard(ALGORITHMS, TIERS, one_in=3))
 def test_a_sparse_run_equals_the_plain_loop_with_masks(
     data: TinyData,
     tmp_path: Path,
@@ -162,7 +162,10 @@ def test_the_store_keeps_what_the_kept_weights_cost(data: TinyData, tmp_path: Pa
     assert arrays[f"{name}_pattern"].dtype is torch.uint8
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize(
+    "change",
+    [case(CHANGES[name], by_default=name == "muon beside", id=name) for name in CHANGES],
+)
 def test_sparse_weights_go_with_what_else_a_run_may_have(
     data: TinyData, tmp_path: Path, change: dict[str, Any]
 ) -> None:

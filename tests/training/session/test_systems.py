@@ -64,7 +64,7 @@ def differing_from_loop(result: TrainResult, config: RunConfig) -> list[str]:
 @pytest.mark.parametrize(
     ("size", "tier"),
     [
-        (2, StoreTier.DRAM),
+        pytest.param(2, StoreTier.DRAM, marks=pytest.mark.slow),
         pytest.param(2, StoreTier.DISK, marks=pytest.mark.slow),
         pytest.param(3, StoreTier.DRAM, marks=pytest.mark.slow),
         pytest.param(3, StoreTier.DISK, marks=pytest.mark.slow),
@@ -203,7 +203,7 @@ def test_a_run_of_several_systems_is_read_by_one(
     assert first.generate("2 squared") == second.generate("2 squared")
 
 
-@pytest.mark.parametrize("micro_batches", [3, 5])
+@pytest.mark.parametrize("micro_batches", [pytest.param(3, marks=pytest.mark.slow), 5])
 def test_systems_keep_to_the_memory_that_their_plan_foretells(
     micro_batches: int, data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

@@ -70,8 +70,17 @@ def test_experts_that_no_token_is_routed_to_are_updated_and_not_fetched(
     assert all(torch.equal(plain[name], weight) for name, weight in streamed.weights.items())
 
 
-@pytest.mark.parametrize("policy", Activations)
-@pytest.mark.parametrize("row", ["mixtral", pytest.param("qwen2-moe", marks=COUNTS_BY_VALUE)])
+@pytest.mark.parametrize(
+    ("row", "policy"),
+    [
+        ("mixtral", Activations.KEEP),
+        pytest.param("mixtral", Activations.RECOMPUTE, marks=pytest.mark.slow),
+        pytest.param("mixtral", Activations.OFFLOAD, marks=pytest.mark.slow),
+        pytest.param("qwen2-moe", Activations.KEEP, marks=[COUNTS_BY_VALUE, pytest.mark.slow]),
+        pytest.param("qwen2-moe", Activations.RECOMPUTE, marks=COUNTS_BY_VALUE),
+        pytest.param("qwen2-moe", Activations.OFFLOAD, marks=COUNTS_BY_VALUE),
+    ],
+)
 def test_grouped_experts_are_planned_without_computing(row: str, policy: Activations) -> None:
     """No value is known then, so every expert counts as used by as many tokens as the others.
 

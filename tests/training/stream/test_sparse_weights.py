@@ -59,7 +59,10 @@ def sparse_run(products: Products) -> Run:
 @pytest.mark.parametrize(
     ("products", "tier", "policy"),
     checkerboard(
-        (Products.SPARSE, Products.DENSE), (StoreTier.DRAM, StoreTier.DISK), tuple(Activations)
+        (Products.SPARSE, Products.DENSE),
+        (StoreTier.DRAM, StoreTier.DISK),
+        tuple(Activations),
+        one_in=3,
     ),
 )
 def test_packed_weights_stream(
