@@ -64,7 +64,7 @@ def test_a_rank_answers_while_rank_0_makes_what_it_shares() -> None:
             control.ask(4, 1)
             return control.answer_of(1)
 
-        return control.share(make if group.rank == FIRST_RANK else None)
+        return control.share(make)
 
     assert on_ranks(2, run) == [8, 8]
 
@@ -114,7 +114,7 @@ def test_rank_0_is_waited_for_while_it_works_for_all() -> None:
             return "made"
 
         control = Control(group, tick_seconds=LIMIT_SECONDS / 5)
-        return control.share(make if group.rank == FIRST_RANK else None)
+        return control.share(make)
 
     assert on_ranks(2, run, LIMIT_SECONDS) == ["made"] * 2
 

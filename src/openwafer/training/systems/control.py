@@ -168,10 +168,10 @@ class Control:
         """What rank 0 makes, on all ranks.
 
         Args:
-            make: of rank 0, which may :meth:`ask` for something in it. What it raises is raised on
-                all ranks.
+            make: called on rank 0, which may :meth:`ask` for something in it; other ranks need
+                none. What it raises is raised on all ranks.
         """
-        if make is None:
+        if make is None or self.group.rank != FIRST_RANK:
             found: T | Exception = self.hear("what it has made")
             if isinstance(found, Exception):
                 raise found

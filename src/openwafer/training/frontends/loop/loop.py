@@ -300,7 +300,7 @@ class StreamedLoop:
             planned = self._plan(args, kwargs)
             return BegunLoop.of(planned)
 
-        begun = control.share(plan if systems.is_leader else None)
+        begun = control.share(plan)
         self._outline = begun.outline
         systems.deal(begun.owners)
         with control.reaching("the beginning of the stream"):
@@ -462,7 +462,7 @@ class StreamedLoop:
             return clip()
         control = self._systems.control
         control.reach("streamed.clip_grad_norm_")
-        return control.share(clip if self._systems.is_leader else None)
+        return control.share(clip)
 
     def _clip(self, max_norm: float, norm_type: float, *, error_if_nonfinite: bool) -> torch.Tensor:
         assert self._execution is not None

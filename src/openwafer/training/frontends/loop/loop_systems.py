@@ -250,7 +250,7 @@ class LoopSystems:
         """
         self.control.reach("stream_weights")
         own = _described(model, optimizers)
-        told = self.control.share(lambda: own) if self.is_leader else self.control.share()
+        told = self.control.share(lambda: own)
         with self.control.reaching("training this model"):
             self._compare(told, own)
         with torch.no_grad():
