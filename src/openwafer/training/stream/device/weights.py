@@ -265,7 +265,7 @@ class DeviceWeights:
         self._by_storage[held.slot.untyped_storage()._cdata] = record
         held.thread, held.next_node = get_ident(), next_sequence_nr()
         for name, view in self.views(record).items():
-            self.parameters[name].__class__ = self._bound_class(name)
+            _set_class(self.parameters[name], self._bound_class(name))
             OWN_DATA.__set__(self.parameters[name], view)
         held.versions = self._versions_of(record)
 
@@ -337,6 +337,8 @@ class DeviceWeights:
     def _written(self, record: str) -> list[str]:
         found, held = self._versions_of(record), self._held[record]
         bound, held.versions = held.versions, found
+        if found == bound and not self._given:
+            return []
         return [name for name in found if self._is_data_written(name) or found[name] != bound[name]]
 
     def _is_data_written(self, name: str) -> bool:
@@ -470,7 +472,7 @@ class DeviceWeights:
         for name in self._names[record]:
             parameter = self.parameters[name]
             OWN_DATA.__set__(parameter, self._nothing[name])
-            parameter.__class__ = self._released_class or self._bound_class(name)
+            _set_class(parameter, self._released_class or self._bound_class(name))
 
     def released_parameter(self, tensor: torch.Tensor) -> str | None:
         """Name of the parameter that ``tensor`` is a view of, if its weights are not here."""
@@ -517,6 +519,11 @@ def gradients_not_come(name: str) -> OpenwaferError:
         help="read gradients between two steps, give a step one micro-batch, or let the model be "
         "resident",
     )
+
+
+def _set_class(parameter: nn.Parameter, kind: type[nn.Parameter]) -> None:
+    if parameter.__class__ is not kind:
+        parameter.__class__ = kind
 
 
 def is_shared(tensor: torch.Tensor) -> bool:

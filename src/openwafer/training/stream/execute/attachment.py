@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final, TypeAlias
-from weakref import WeakMethod
 
 import torch
 from torch import nn
 
-from openwafer.training.stream.execute.gradient_watchers import call_weakly
+from openwafer.training.stream.execute.gradient_watchers import weakly
 from openwafer.training.stream.layers import Layer, Partition
 
 FORWARD: Final = "forward"
@@ -96,10 +95,8 @@ def attach_hooks(
     undo = ExitStack()
     for name, parameter in parameters.items():
         if parameter.requires_grad:
-            # Held weakly: a garbage collector does not see what these hooks hold.
-            expecting = partial(call_weakly, WeakMethod(expect))
-            undo.callback(parameter.register_hook(expecting).remove)
-            taking = partial(call_weakly, WeakMethod(take), name)
+            undo.callback(parameter.register_hook(weakly(expect)).remove)
+            taking = partial(weakly(take), name)
             undo.callback(parameter.register_post_accumulate_grad_hook(taking).remove)
     return undo
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeAlias
-from weakref import WeakMethod
+from weakref import ref
 
 import torch
 from torch import nn
@@ -41,8 +41,7 @@ class GradientWatchers:
         if not self._watchers:
             for name, parameter in self._parameters.items():
                 if parameter.requires_grad:
-                    # Held weakly: a garbage collector does not see what these hooks hold.
-                    arrived = partial(call_weakly, WeakMethod(self._arrived), name)
+                    arrived = partial(weakly(self._arrived), name)
                     self._undo.callback(parameter.register_hook(arrived).remove)
         self._watchers.append(watcher)
 
@@ -65,8 +64,16 @@ class GradientWatchers:
         self._undo.close()
 
 
-def call_weakly(method: "WeakMethod[Callable[..., None]]", *args: Any) -> None:
-    """Call a method unless its object is gone."""
-    alive = method()
-    if alive is not None:
-        alive(*args)
+def weakly(method: Callable[..., None]) -> Callable[..., None]:
+    """What calls a method unless its object is gone.
+
+    What hooks hold is held weakly: a garbage collector does not see it.
+    """
+    owner, function = ref(method.__self__), method.__func__  # type: ignore[attr-defined]
+
+    def call(*args: Any) -> None:
+        alive = owner()
+        if alive is not None:
+            function(alive, *args)
+
+    return call
