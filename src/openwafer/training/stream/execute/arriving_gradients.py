@@ -163,12 +163,12 @@ class ArrivingGradients:
         parts = self._parts.pop(name, None)
         if parts is None:
             return None
-        total: torch.Tensor | None = None
+        (first, total), *others = sorted(parts.items())
         with self._device.host_section(), torch.no_grad():
-            for index, gradient in sorted(parts.items()):
+            self.watchers.show(first, name, total)
+            for index, gradient in others:
                 self.watchers.show(index, name, gradient)
-                total = gradient if total is None else total.add_(gradient)
-        assert total is not None
+                total.add_(gradient)
         return self._on_device(total)
 
     def _on_device(self, on_host: torch.Tensor) -> torch.Tensor:

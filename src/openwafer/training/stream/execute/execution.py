@@ -191,7 +191,9 @@ class StreamedExecution:
             weights.unbind(record)
         self._autocast = context.autocast
         self.link = StoreLink(store, updater, device, context.timing, self.recorder)
-        self._replica_link = replica_link(replicas, weights, plan.split, self.link)
+        self._replica_link: ReplicaLink | None = None
+        if replicas is not None:
+            self._replica_link = replica_link(replicas, weights, plan.split, self.link)
         link = self._replica_link or self.link
         self.executor = Executor(model, plan.split, weights, link, self.recorder)
         if is_checking():

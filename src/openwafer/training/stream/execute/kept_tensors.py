@@ -18,12 +18,12 @@ from openwafer.diagnostics import error
 class Kept:
     """A saved tensor, and how often it had been written in place by then."""
 
-    __slots__ = ("__weakref__", "_bring", "_tensor", "_version")
+    __slots__ = ("__weakref__", "_held", "_version")
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self._tensor: torch.Tensor | None = tensor
+        # The tensor, or what brings its values back.
+        self._held: torch.Tensor | Callable[[], torch.Tensor] = tensor
         self._version = tensor._version
-        self._bring: Callable[[], torch.Tensor] | None = None
 
     @classmethod
     def of(cls, tensor: torch.Tensor, copied: AbstractSet[int]) -> "Kept":
@@ -44,8 +44,8 @@ class Kept:
     @property
     def movable(self) -> torch.Tensor | None:
         """The tensor, if it is here, as it was, and a plain array."""
-        tensor = self._tensor
-        if tensor is None or tensor.layout is not torch.strided:
+        tensor = self._held
+        if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
             return None
         return tensor if tensor._version == self._version else None
 
@@ -55,7 +55,7 @@ class Kept:
         Args:
             bring: brings them back.
         """
-        self._tensor, self._bring = None, bring
+        self._held = bring
 
     def as_saved(self, layer: str = "") -> torch.Tensor:
         """The tensor, which is what it was.
@@ -63,10 +63,9 @@ class Kept:
         Raises:
             OpenwaferError: ``saved-tensor-written``.
         """
-        tensor = self._tensor
-        if tensor is None:
-            assert self._bring is not None
-            return self._bring()
+        tensor = self._held
+        if not isinstance(tensor, torch.Tensor):
+            return tensor()
         if tensor._version != self._version:
             saver = f"layer {layer!r}" if layer else "the model's forward"
             shown = f"{tuple(tensor.size())} {tensor.dtype}"

@@ -211,7 +211,8 @@ class PassWatch:
             OpenwaferError: ``device-budget-exceeded`` where it is more than there is room for.
         """
         self._saved_bytes += frame.saved_bytes
-        if self._device.budget_bytes is None:
+        budget = self._device.budget_bytes
+        if budget is None:
             return
         known = self._profile
         if known is None:
@@ -220,13 +221,12 @@ class PassWatch:
         if self._saved_bytes <= most:
             return
         if not self._is_learning and not self.depends_on_values:
-            self._judge(self._saved_bytes - max(most, known[-1] if known else 0), visit)
+            more_bytes = self._saved_bytes - max(most, known[-1] if known else 0)
+            self._judge(more_bytes, budget, visit)
         known.extend([0] * (visit + 1 - len(known)))
         known[visit] = self._saved_bytes
 
-    def _judge(self, more_bytes: int, visit: int) -> None:
-        budget = self._device.budget_bytes
-        assert budget is not None
+    def _judge(self, more_bytes: int, budget: int, visit: int) -> None:
         # What else of its memory is new comes out where the next pass is metered.
         self.depends_on_values = True
         if self._peak_bytes + more_bytes > budget:

@@ -17,10 +17,7 @@ from torch import nn
 
 from openwafer.training.stream.execute.snapshot import ATOMS, Slot, Snapshot, read_cell, walk
 
-# Code that pytest has rewritten names it in each assert.
-_LIBRARIES: Final = frozenset(
-    {*sys.stdlib_module_names, "torch", "numpy", "openwafer", "pytest", "_pytest"}
-)
+_LIBRARIES: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "openwafer"})
 # Of what torch keeps in a module, the hooks that run in a pass and the buffers are looked into.
 _OF_TORCH: Final = frozenset(vars(nn.Module())) - {
     "_buffers",
@@ -185,7 +182,8 @@ def _functions_of(value: Any) -> Iterator[object]:
 
 
 def _names_in(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
+    # What a tool has written into the code has names that nobody can write.
+    yield from filter(str.isidentifier, code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names_in(constant)

@@ -47,7 +47,6 @@ class ReplicaExecution:
         self.recorder = Recorder(device)
         self._device, self._autocast = device, autocast
         link = replica_link(replicas, weights, plan.split, None)
-        assert link is not None
         self._link = link
         self.executor = Executor(model, plan.split, weights, link, self.recorder)
         self.executor.follow(plan)

@@ -328,9 +328,9 @@ class ReplicaLink:
 
 
 def replica_link(
-    replicas: Replicas | None, weights: DeviceWeights, split: Partition, own: StoreLink | None
-) -> ReplicaLink | None:
-    """The link of a rank among others; ``None`` for one that is alone.
+    replicas: Replicas, weights: DeviceWeights, split: Partition, own: StoreLink | None
+) -> ReplicaLink:
+    """The link of a rank among others.
 
     Args:
         replicas: the ranks.
@@ -338,8 +338,6 @@ def replica_link(
         split: the model's records.
         own: over this rank's own records, if it has a store.
     """
-    if replicas is None:
-        return None
     records = {
         record: {name: weights.parameters[name] for name in names}
         for record, names in split.records.items()
