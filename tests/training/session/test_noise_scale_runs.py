@@ -13,7 +13,7 @@ from torch import nn
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import TokenDataset, prepare
-from openwafer.training.methods.noise_scale.meter import DECAY
+from openwafer.training.methods.noise_scale import DECAY
 from openwafer.training.methods.seam import RunParts
 from openwafer.training.metrics import METRICS_FORMAT, StepMetrics, read_lines
 from openwafer.training.models import (

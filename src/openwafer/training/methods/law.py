@@ -8,7 +8,7 @@ from openwafer.diagnostics import Diagnostic, Severity
 from openwafer.loss_laws import FAR, Interval, SavedLaw, read_law
 from openwafer.training.data import BatchSizes
 from openwafer.training.methods.counts.step_count import StepCount, count_step
-from openwafer.training.methods.noise_scale.method import NoiseScaleKeys
+from openwafer.training.methods.noise_scale import NoiseScaleKeys
 from openwafer.training.methods.seam import Method, MethodRun, RunParts
 from openwafer.training.metrics import TokenIdentity, ValidationPoint
 from openwafer.training.session.config import RunConfig

@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 
 from openwafer.config import PathLike
+from openwafer.training.methods.activation_sparsity import ActivationKeys
+from openwafer.training.methods.averages import AverageKeys
 from openwafer.training.methods.law import LawKeys
 from openwafer.training.methods.mup.method import MupKeys
+from openwafer.training.methods.noise_scale import NoiseScaleKeys
+from openwafer.training.methods.sparsity.method import SparsityKeys
 
 
 @dataclass(frozen=True)
-class RunConfig(LawKeys, MupKeys):
+class RunConfig(LawKeys, NoiseScaleKeys, ActivationKeys, MupKeys, SparsityKeys, AverageKeys):
     """A run and its methods: every key of the YAML that ``openwafer train`` reads.
 
     Methods shape a model from the last class to the first: muP after sparsity, activation sparsity

@@ -41,9 +41,11 @@ class ParameterRules:
 
     Attributes:
         hidden: names of matrices between features, be they as wide as some table has rows.
+        in_rows: names of matrices whose values are kept in a row.
     """
 
     hidden: Collection[str] = ()
+    in_rows: Collection[str] = ()
 
     def scaled(self, name: str, settings: Settings) -> Settings:
         """The settings of a parameter, from those that the config gives it."""
@@ -142,7 +144,7 @@ class Method:
         The model is the run's, also where it is planned, read, or followed on another system.
         """
 
-    def parameter_rules(self, vocab_size: int) -> ParameterRules:
+    def parameter_rules(self, model: nn.Module, vocab_size: int) -> ParameterRules:
         """What the settings of parameters follow, beside the config's."""
         return ParameterRules()
 

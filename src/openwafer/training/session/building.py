@@ -163,7 +163,7 @@ def make_optimizers(model: nn.Module, config: RunConfig, vocab_size: int) -> tup
     Raises:
         OpenwaferError: as :func:`build_optimizers`, and what methods have no rule for.
     """
-    rules = [method.parameter_rules(vocab_size) for method in config.methods()]
+    rules = [method.parameter_rules(model, vocab_size) for method in config.methods()]
     return build_optimizers(model, config.optimizer, rules)
 
 

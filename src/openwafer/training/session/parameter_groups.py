@@ -1,6 +1,6 @@
 """From the optimizer section of a config to torch optimizers over a model's parameters."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -9,11 +9,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from openwafer.diagnostics import OpenwaferError, did_you_mean, error
+from openwafer.diagnostics import did_you_mean, error
 from openwafer.training.methods.seam import ParameterRules
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.settings import Settings
-from openwafer.training.sparsity.rooms import packed_linears
 from openwafer.training.store.update_rules import build_optimizer, options_of
 
 MUON = "muon"
@@ -53,12 +52,10 @@ def build_optimizers(
         rules: of the run's methods, one after the other.
 
     Raises:
-        OpenwaferError: ``pattern-idle``, ``optimizer-option``, ``sparse-optimizer``, and what rules
-            refuse.
+        OpenwaferError: ``pattern-idle``, ``optimizer-option``, and what rules refuse.
     """
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    hidden = {name for rule in rules for name in rule.hidden}
-    settings = _settings_by_name(model, trained, config, hidden)
+    settings = _settings_by_name(model, trained, config, rules)
     for rule in rules:
         settings = {name: rule.scaled(name, own) for name, own in settings.items()}
     optimizers: dict[str, list[dict[str, object]]] = {}
@@ -104,40 +101,28 @@ def _settings_by_name(
     model: nn.Module,
     trained: Mapping[str, nn.Parameter],
     config: OptimizerConfig,
-    hidden: Collection[str],
+    rules: Sequence[ParameterRules],
 ) -> dict[str, Settings]:
     chosen = Settings(config.name, config.learning_rate, config.weight_decay, config.options)
-    tables, sparse = tables_of(model), _sparse_weights(model)
+    tables = tables_of(model)
+    hidden = {name for rule in rules for name in rule.hidden}
+    in_rows = {name for rule in rules for name in rule.in_rows}
     settings = {}
     for name, parameter in trained.items():
         own = chosen
         # Muon turns a matrix as a map between features, which a table of embeddings is not.
         is_table = id(parameter) in tables and name not in hidden
-        is_sparse = id(parameter) in sparse
-        if config.name == MUON and (is_table or not (is_sparse or parameter.ndim == 2)):
+        is_in_row = name in in_rows
+        if config.name == MUON and (is_table or not (is_in_row or parameter.ndim == 2)):
             own = replace(own, optimizer=BESIDE_MUON, options={})
-        is_matrix = parameter.ndim >= 2 or is_sparse
+        is_matrix = parameter.ndim >= 2 or is_in_row
         decays = is_matrix or "weight_decay" not in options_of(own.optimizer)
         settings[name] = own if decays else replace(own, weight_decay=0.0)
     for group in config.groups:
         for pattern in group.match:
             for name in _matching(pattern, trained, "optimizer.groups"):
                 settings[name] = settings[name].overridden(group)
-    for name, parameter in trained.items():
-        if id(parameter) in sparse and settings[name].optimizer in OF_MATRICES:
-            raise _of_sparse_weight(name, settings[name].optimizer)
     return settings
-
-
-def _of_sparse_weight(name: str, optimizer: str) -> OpenwaferError:
-    return error(
-        "sparse-optimizer",
-        f"{optimizer} updates a weight as a matrix, and the sparse weight {name!r} is kept as the "
-        "values that are not zero, in a row",
-        help="give sparse weights an optimizer that updates each value by itself: "
-        f"optimizer.groups: [{{match: ['{name}'], name: adamw, learning_rate: ...}}]; or leave "
-        "them dense",
-    )
 
 
 def _distinct(settings: Iterable[Settings]) -> list[Settings]:
@@ -170,11 +155,6 @@ def _heads(model: nn.Module, embeddings: Sequence[nn.Embedding]) -> list[nn.Line
     num_rows = {embedding.num_embeddings for embedding in embeddings}
     linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
     return [linear for linear in linears if linear.out_features in num_rows]
-
-
-def _sparse_weights(model: nn.Module) -> set[int]:
-    """Values of sparse matrices, which are vectors."""
-    return {id(module.weight) for module in packed_linears(model).values()}
 
 
 def _matching(pattern: str, parameters: Mapping[str, nn.Parameter], key: str) -> list[str]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from openwafer.diagnostics import counted, error
 from openwafer.training.methods.counts.step_count import in_16_bit, repeated_layers
-from openwafer.training.methods.noise_scale.method import NoiseScaleKeys
+from openwafer.training.methods.noise_scale import NoiseScaleKeys
 from openwafer.training.session.building import (
     build_hollow_model,
     expected_vocab_size,

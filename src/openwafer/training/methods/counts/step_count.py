@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from openwafer.training.methods.noise_scale.method import NoiseScaleKeys
+from openwafer.training.methods.noise_scale import NoiseScaleKeys
 from openwafer.training.session.building import (
     build_hollow_model,
     expected_vocab_size,

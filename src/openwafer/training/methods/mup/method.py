@@ -121,7 +121,7 @@ class WidthScaling(Method):
         """Give the forward its multipliers."""
         take_mup(model, self._mup(vocab_size))
 
-    def parameter_rules(self, vocab_size: int) -> ParameterRules:
+    def parameter_rules(self, model: nn.Module, vocab_size: int) -> ParameterRules:
         """Learning rates and decays by the role of each parameter.
 
         Raises:

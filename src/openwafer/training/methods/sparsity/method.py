@@ -1,5 +1,6 @@
 """Sparse weights as a method: their keys, and what they ask of a model, a plan and a run."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import Diagnostic, error
 from openwafer.training.methods.averages import AverageKeys
-from openwafer.training.methods.seam import Method, RunParts
+from openwafer.training.methods.seam import Method, ParameterRules, RunParts
 from openwafer.training.methods.sparsity.dense_gradients import held_gradients
 from openwafer.training.methods.sparsity.mask_updates import MaskUpdates
 from openwafer.training.methods.sparsity.rewinding import Rewinding, rewind_step_of
@@ -20,13 +21,16 @@ from openwafer.training.methods.sparsity.sparse_model import (
     shapes_of,
 )
 from openwafer.training.methods.sparsity.sparse_products import measured_products, products_to_pack
+from openwafer.training.session.parameter_groups import OF_MATRICES
 from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.session.settings import Settings
 from openwafer.training.sparsity.choice import WrittenProducts
 from openwafer.training.sparsity.masks import initial_mask
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import SparsityGroup, WrittenSparsity, sparsity_groups
 from openwafer.training.sparsity.packed_linear import is_plain, pack_linears
 from openwafer.training.sparsity.parameters import SparseParameter, resolve
+from openwafer.training.sparsity.rooms import packed_linears
 from openwafer.training.stream.plan.dry_run import Workload
 
 
@@ -134,6 +138,10 @@ class Sparsity(Method):
         products = products_to_pack(config, config.sparse_products)
         pack_linears(model, capacities, first_mask if has_weights else None, products)
 
+    def parameter_rules(self, model: nn.Module, vocab_size: int) -> ParameterRules:
+        """Sparse weights are matrices, kept as the values that are not zero."""
+        return _RulesOfRows(packed_linears(model))
+
     def planned(self, workload: Workload) -> Workload:
         """Room for the gradients of whole weights, by which RigL grows.
 
@@ -178,3 +186,20 @@ class Sparsity(Method):
         if run.weights:
             masks.draw_first(run.weights)
         return masks
+
+
+class _RulesOfRows(ParameterRules):
+    def __init__(self, in_rows: Collection[str]) -> None:
+        self.in_rows = in_rows
+
+    def scaled(self, name: str, settings: Settings) -> Settings:
+        if name in self.in_rows and settings.optimizer in OF_MATRICES:
+            raise error(
+                "sparse-optimizer",
+                f"{settings.optimizer} updates a weight as a matrix, and the sparse weight "
+                f"{name!r} is kept as the values that are not zero, in a row",
+                help="give sparse weights an optimizer that updates each value by itself: "
+                f"optimizer.groups: [{{match: ['{name}'], name: adamw, learning_rate: ...}}]; or "
+                "leave them dense",
+            )
+        return settings
