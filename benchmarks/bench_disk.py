@@ -27,8 +27,8 @@ from openwafer.training.store import (
     StoreOptions,
     Tier,
     lay_out,
-    store_file_bytes,
 )
+from openwafer.training.store.store_file import store_file_bytes
 
 KEPT = (Part.WEIGHTS, Part.STATES)
 Job = Callable[[], object]

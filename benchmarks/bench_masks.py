@@ -11,19 +11,15 @@ from collections.abc import Callable
 
 import torch
 
-from openwafer.training.sparsity.masks import (
-    SET,
-    Blocks,
-    Constant,
-    EverySteps,
-    NOfM,
-    RigL,
-    Target,
+from openwafer.training.sparsity.masks.algorithms import SET, RigL, updated
+from openwafer.training.sparsity.masks.initial_masks import (
     checkerboard_mask,
     magnitude_mask,
     random_mask,
-    updated,
 )
+from openwafer.training.sparsity.masks.schedules import Constant, EverySteps
+from openwafer.training.sparsity.masks.structures import Blocks, NOfM
+from openwafer.training.sparsity.masks.target import Target
 
 SPARSITY = 0.9
 

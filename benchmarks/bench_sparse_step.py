@@ -21,7 +21,7 @@ from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
 from openwafer.training.session import MatmulPrecision
 from openwafer.training.session.matmul_precision import product_rate
 from openwafer.training.sparsity.kernels.peak import peak_flops
-from openwafer.training.sparsity.masks import InitMethod, initial_mask
+from openwafer.training.sparsity.masks.initial_masks import InitMethod, initial_mask
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.packed_linear import pack_linears
 

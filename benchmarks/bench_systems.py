@@ -32,7 +32,8 @@ from torch.nn.parallel import DistributedDataParallel
 from openwafer.config import load
 from openwafer.training.data import TokenDataset, prepare
 from openwafer.training.metrics import METRICS_FORMAT, read_lines
-from openwafer.training.models import build, with_vocab_size
+from openwafer.training.models import build
+from openwafer.training.models.build import with_vocab_size
 from openwafer.training.session import RunConfig, Session, Systems, follow
 from openwafer.training.session.building import tokenizer_of
 

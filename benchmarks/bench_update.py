@@ -15,15 +15,10 @@ from dataclasses import dataclass, field
 import torch
 
 from openwafer.training.store import ArraySpec, Part, RecordLayout, lay_out
-from openwafer.training.store.update_rules import (
-    Averaging,
-    ParamUpdate,
-    UpdateRule,
-    build_rule,
-    state_specs,
-    tensor_norms,
-    update_parameter,
-)
+from openwafer.training.store.update_rules import ParamUpdate, UpdateRule, update_parameter
+from openwafer.training.store.update_rules.build import build_rule
+from openwafer.training.store.update_rules.clipping import tensor_norms
+from openwafer.training.store.update_rules.update_pass import Averaging, state_specs
 
 LIMIT_BYTES = 28
 SCALE = 0.75

@@ -24,7 +24,8 @@ from bench_disk import RawProbe
 from termination import clean_up_when_terminated
 
 from openwafer.cli.environment import restart_with_defaults
-from openwafer.training.metrics import compute_share, read_trace
+from openwafer.training.metrics import read_trace
+from openwafer.training.metrics.compute_share import compute_share
 from openwafer.training.metrics.host_memory import read_host_memory
 from openwafer.training.metrics.run_record import read_plan
 from openwafer.training.plan_record import PlanRecord

@@ -19,8 +19,9 @@ from typing import Any
 
 import yaml
 
+from openwafer.training.methods.counts.step_count import count_step
 from openwafer.training.metrics import VALIDATION_FORMAT, read_lines
-from openwafer.training.session import count_step, load_config
+from openwafer.training.session import load_config
 
 WIDTHS = (32, 48, 64, 96, 128)
 HEAD_SIZE, MLP_RATIO, VOCAB_SIZE, BATCH, LENGTH = 16, 3, 512, 16, 64

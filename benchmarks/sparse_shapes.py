@@ -35,7 +35,7 @@ from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import CheckpointConfig, EvaluateConfig, ScheduleConfig
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
-from openwafer.training.sparsity.masks import Cosine, Cycling, EverySteps
+from openwafer.training.sparsity.masks.schedules import Cosine, Cycling, EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 
 SPARSITY = 0.75

@@ -30,7 +30,8 @@ from torch import Tensor, nn
 
 import openwafer
 from openwafer.cli import main as openwafer_main
-from openwafer.training.models import GptConfig, build, with_vocab_size
+from openwafer.training.models import GptConfig, build
+from openwafer.training.models.build import with_vocab_size
 
 TINY: Final = GptConfig(hidden_size=16, num_layers=2, num_heads=2, mlp_size=24, context_length=16)
 WING: Final = str(Path(openwafer.__file__).parent / "training")

@@ -35,6 +35,7 @@ MAX_TEST_BODY_LINES = 15
 MIN_TEST_NAME_WORDS = 2
 MAX_COMMENT_SHARE = 0.08
 MAX_LINE_OF_DOCS = 120
+MAX_NAMES_OF_TRAINING = 90
 BANNED_PARTS = {
     *("utils", "util", "helpers", "helper", "common", "misc"),
     *("manager", "managers", "handler", "handlers", "core", "base"),
@@ -311,6 +312,12 @@ def test_every_journal_entry_stands_once(wing: str) -> None:
 def test_public_doors_open_on_exactly_these_names(golden: GoldenTexts) -> None:
     names = sorted(f"{module}.{name}" for module, exported in doors() for name in exported)
     golden.check("public_names.txt", "\n".join(names) + "\n")
+
+
+def test_doors_of_the_training_wing_name_few_things() -> None:
+    """Which ones: docs/decisions/0047-doors-name-what-programs-use.md."""
+    counts = [len(names) for module, names in doors() if module.startswith("openwafer.training")]
+    assert sum(counts) <= MAX_NAMES_OF_TRAINING
 
 
 @pytest.mark.parametrize(("module", "names"), [*doors()])

@@ -13,7 +13,8 @@ from openwafer.cli.ablation_picture import draw_rows
 from openwafer.cli.ablation_record import Cost, LawReading, Result
 from openwafer.cli.swept_runs import run_sweep
 from openwafer.loss_laws import Constant, CoursePoint, LawKind, SavedLaw
-from openwafer.training.sweep import Ablation, Axis, Difference, Sweep, variants_of
+from openwafer.training.sweep import Ablation, Axis, Difference, Sweep
+from openwafer.training.sweep.ablation import variants_of
 from tests.cli.command import Done, run_command
 
 VARY = ("--vary", "optimizer.learning_rate=1e30", "--vary", "schedule.name=constant")

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import transformers
 
-from openwafer.training.data import train_tokenizer
+from openwafer.training.data.tokenizer import train_tokenizer
 from openwafer.training.models import TransformersModel, build
 from tests.cli.command import EXAMPLES, Done, run_command, settings
 

@@ -14,8 +14,9 @@ import pytest
 from openwafer.cli.counted_task import task_of
 from openwafer.planning.system_plan import Activations, SystemPlan, TrainingTask, plan_system
 from openwafer.planning.systems import find_system
+from openwafer.training.methods.counts.layer_count import count_layers
 from openwafer.training.models import TransformersModel
-from openwafer.training.session import RunConfig, count_layers
+from openwafer.training.session import RunConfig
 from openwafer.training.session.data_config import BatchConfig
 from tests.training.session.test_step_count import RUN
 

@@ -7,7 +7,8 @@ from rich.table import Table
 from openwafer.cli.ablation_record import AblationRecord, LawReading, Result, Worth
 from openwafer.cli.tables import plain_console
 from openwafer.diagnostics import Diagnostic, Severity, counted, tell
-from openwafer.training.sweep import Difference, standard_errors
+from openwafer.training.sweep import Difference
+from openwafer.training.sweep.difference import standard_errors
 
 
 def show_ablation(record: AblationRecord) -> None:

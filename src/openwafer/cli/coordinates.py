@@ -10,13 +10,13 @@ from rich.table import Table
 from openwafer.cli.pictures import BLUE, RED, picture
 from openwafer.cli.tables import plain_console
 from openwafer.diagnostics import error
-from openwafer.training.parametrization.slopes import FLAT, Growth, steepest
-from openwafer.training.session import (
+from openwafer.training.methods.mup.coordinates import (
     CoordinateCheck,
     check_coordinates,
     check_depths,
-    load_config,
 )
+from openwafer.training.parametrization.slopes import FLAT, Growth, steepest
+from openwafer.training.session import load_config
 
 PICTURE_INCHES = (9.0, 6.0)
 # Of the modules in a picture so many are named, the steepest.

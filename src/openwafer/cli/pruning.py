@@ -4,9 +4,10 @@ import json
 import shlex
 from pathlib import Path
 
+from openwafer.training.methods.pruning.sparsify import PrunedModel
 from openwafer.training.metrics.units import format_count, format_duration, format_share
-from openwafer.training.session import Calibration, PrunedModel, Pruning, sparsify
-from openwafer.training.sparsity.masks import Blocks
+from openwafer.training.session import Calibration, Pruning, sparsify
+from openwafer.training.sparsity.masks.structures import Blocks
 
 
 def prune_model(

@@ -7,8 +7,11 @@ from pathlib import Path
 
 from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.planning.laws import CurvePoint, TrainedPoint, read_points
-from openwafer.training.metrics import RunRecord, ValidationPoint, load_run, read_tokens
-from openwafer.training.session import RunConfig, Session, StepCount, count_step, run_conditions
+from openwafer.training.methods.counts.step_count import StepCount, count_step
+from openwafer.training.metrics import RunRecord, ValidationPoint, load_run
+from openwafer.training.metrics.token_identity import read_tokens
+from openwafer.training.session import RunConfig, Session
+from openwafer.training.session.run_conditions import run_conditions
 
 DIVERGED = 1.05
 """A run has diverged whose last held-out loss is so many times its least."""

@@ -13,18 +13,10 @@ from openwafer.cli.tables import plain_console
 from openwafer.config import to_yaml
 from openwafer.diagnostics import Diagnostic, Severity, counted, error, tell
 from openwafer.training.session import load_config
-from openwafer.training.sweep import (
-    Grid,
-    Outcome,
-    Setting,
-    Sweep,
-    best_of,
-    noise_of,
-    outcomes_of,
-    parse_axis,
-    parse_widths,
-    transferred,
-)
+from openwafer.training.sweep import Grid, Outcome, Setting, Sweep
+from openwafer.training.sweep.grid import parse_axis
+from openwafer.training.sweep.outcome import best_of, noise_of, outcomes_of
+from openwafer.training.sweep.transfer import parse_widths, transferred
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import typer
 
 from openwafer.cli import EXIT_INTERRUPTED
 from openwafer.diagnostics import counted
-from openwafer.training.sweep import Progress, Sweep, SweptRun
+from openwafer.training.sweep import Sweep, SweptRun
+from openwafer.training.sweep.sweep import Progress
 
 
 def run_sweep(sweep: Sweep) -> None:

@@ -11,7 +11,7 @@ import pytest
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import DataConfig, DataSource, Sampling, SourceKind, TokenizerTraining
-from openwafer.training.data import read_documents as read
+from openwafer.training.data.documents import read_documents as read
 from tests.training.data.corpora import message, save_dataset, write_parquet, write_texts
 
 

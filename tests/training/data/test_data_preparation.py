@@ -21,13 +21,13 @@ from openwafer.training.data import (
     SavedTokenizer,
     SourceKind,
     Split,
-    Stage,
     TokenDataset,
     TokenizerTraining,
-    find_dataset,
     prepare,
 )
+from openwafer.training.data.dataset import find_dataset
 from openwafer.training.data.index import read_index, write_index
+from openwafer.training.data.preparation import Stage
 from openwafer.training.data.tokenise import PIECE_CHARS
 from tests.training.data.corpora import (
     TEXTS,

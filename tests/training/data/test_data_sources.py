@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from openwafer.training.data import DataSource, SourceKind, read_documents
-from openwafer.training.data.documents import pieces_between
+from openwafer.training.data import DataSource, SourceKind
+from openwafer.training.data.documents import pieces_between, read_documents
 from openwafer.training.data.sources import fingerprint, list_files
 from tests.training.data.corpora import (
     TEXTS,

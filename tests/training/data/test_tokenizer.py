@@ -14,14 +14,14 @@ from tokenizers import models, pre_tokenizers
 from transformers import AutoTokenizer
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.data import load_tokenizer, train_tokenizer
+from openwafer.training.data.tokenizer import load_tokenizer, train_tokenizer
 from tests.training.data.corpora import TEXTS, message
 
 TRAINED = train_tokenizer(TEXTS, 300)
 
 TRAIN_AGAIN = """
 import json, sys
-from openwafer.training.data import train_tokenizer
+from openwafer.training.data.tokenizer import train_tokenizer
 print(train_tokenizer(json.load(sys.stdin), 300).fingerprint)
 """
 

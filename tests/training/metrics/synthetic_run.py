@@ -10,13 +10,12 @@ from openwafer.trace import Trace
 from openwafer.training.metrics import (
     METRICS_FORMAT,
     VALIDATION_FORMAT,
-    GeneratedSample,
     StepMetrics,
     StepWriter,
     ValidationPoint,
-    write_environment,
-    write_sample,
 )
+from openwafer.training.metrics.environment import write_environment
+from openwafer.training.metrics.sample_record import GeneratedSample, write_sample
 
 MIB = 1 << 20
 LAYER_PARAMETERS = 1_800_000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openwafer.training.metrics import compute_share
+from openwafer.training.metrics.compute_share import compute_share
 from openwafer.training.metrics.step_trace import Kind, StepTrace, TraceSpan, Track
 
 _tick = st.integers(0, 30)

@@ -6,9 +6,15 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from openwafer.training.data import BatchSizes, SizeChange
-from openwafer.training.metrics import Progress, StepMetrics
-from openwafer.training.metrics.progress import ProgressState, describe_progress, format_progress
+from openwafer.training.data import SizeChange
+from openwafer.training.data.batch_sizes import BatchSizes
+from openwafer.training.metrics import StepMetrics
+from openwafer.training.metrics.progress import (
+    Progress,
+    ProgressState,
+    describe_progress,
+    format_progress,
+)
 
 MIB = 1 << 20
 

@@ -21,8 +21,8 @@ from openwafer.training.models import (
     TransformersModel,
     UserModule,
     build,
-    with_vocab_size,
 )
+from openwafer.training.models.build import with_vocab_size
 from tests.training.architectures import ARCHITECTURES
 
 SIZES = {

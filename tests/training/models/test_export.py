@@ -11,13 +11,8 @@ import transformers
 from safetensors.torch import save_file
 from torch import nn
 
-from openwafer.training.models import (
-    SAFETENSORS_METADATA,
-    GptConfig,
-    TransformersModel,
-    build,
-    hugging_face_files,
-)
+from openwafer.training.models import GptConfig, TransformersModel, build
+from openwafer.training.models.export import SAFETENSORS_METADATA, hugging_face_files
 from tests.training.architectures import Architecture, family_rows
 
 GPT = GptConfig(vocab_size=50, context_length=32, hidden_size=32, num_layers=2, num_heads=4)

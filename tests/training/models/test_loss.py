@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.models import GptOutput, loss_of
+from openwafer.training.models import loss_of
+from openwafer.training.models.reference_gpt import GptOutput
 
 LOSS = torch.tensor(2.5)
 

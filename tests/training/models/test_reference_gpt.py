@@ -10,8 +10,8 @@ from torch import Tensor
 
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.models import GptConfig, ReferenceGpt, build, to_hugging_face
-from openwafer.training.models.export import state_names
+from openwafer.training.models import GptConfig, ReferenceGpt, build
+from openwafer.training.models.export import state_names, to_hugging_face
 from openwafer.training.models.reference_gpt import rotary_tables, rotate
 
 TINY = GptConfig(vocab_size=50, context_length=32, hidden_size=32, num_layers=2, num_heads=4)

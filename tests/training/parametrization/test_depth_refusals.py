@@ -9,7 +9,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.methods.mup.base_model import mup_of
 from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.models import GptConfig, ModelConfig, TransformersModel, UserModule
-from openwafer.training.parametrization import Role
+from openwafer.training.parametrization.roles import Role
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import build_model, make_optimizers
 from openwafer.training.session.optimizer_config import OptimizerConfig

@@ -13,7 +13,8 @@ import pytest
 from torch import Tensor, nn
 
 from openwafer.training.methods.mup.method import Parametrization
-from openwafer.training.models import GptConfig, build, with_vocab_size
+from openwafer.training.models import GptConfig, build
+from openwafer.training.models.build import with_vocab_size
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import ScheduleConfig
 from tests.training.parametrization.test_mup_runs import (

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import prepare
 from openwafer.training.methods.mup.method import Parametrization
-from openwafer.training.models import GptConfig, build, with_vocab_size
+from openwafer.training.models import GptConfig, build
+from openwafer.training.models.build import with_vocab_size
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.building import tokenizer_of
 from openwafer.training.session.config import ScheduleConfig

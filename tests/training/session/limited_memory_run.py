@@ -11,12 +11,12 @@ from pathlib import Path
 
 import torch
 
-from openwafer.training.metrics import read_host_memory
+from openwafer.training.metrics.host_memory import read_host_memory
 from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import CheckpointConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.sparsity.masks import InitMethod
+from openwafer.training.sparsity.masks.initial_masks import InitMethod
 from openwafer.training.sparsity.options import SparsityGroup
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import make_tiny_data, quiet, tiny_config

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.training.data import prepare
-from openwafer.training.models import build, loss_of, with_vocab_size
+from openwafer.training.models import build, loss_of
+from openwafer.training.models.build import with_vocab_size
 from openwafer.training.session import RunConfig, TrainResult
 from openwafer.training.session.building import tokenizer_of
 from openwafer.training.session.parameter_groups import build_optimizers
 from openwafer.training.session.seeding import micro_batch_seed
-from openwafer.training.store.update_rules import SplitMaster, join_master
+from openwafer.training.store.update_rules.master_weights import SplitMaster, join_master
 from tests.training.session.tiny_runs import AfterStep, saved_arrays
 
 

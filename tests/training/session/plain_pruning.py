@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from openwafer.training.sparsity.masks import sparsegpt
+from openwafer.training.sparsity.masks.one_shot import sparsegpt
 
 
 def hidden_weights(model: nn.Module) -> dict[str, list[str]]:

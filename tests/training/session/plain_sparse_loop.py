@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.training.data import prepare
-from openwafer.training.models import build, with_vocab_size
+from openwafer.training.models import build
+from openwafer.training.models.build import with_vocab_size
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import tokenizer_of
 from tests.training.session.tiny_runs import plain_step

@@ -5,7 +5,7 @@ import time
 
 import torch
 
-from openwafer.training.metrics import read_host_memory
+from openwafer.training.metrics.host_memory import read_host_memory
 from openwafer.training.session.allocator import keeping_freed_memory, returning_holes
 
 MIB = 1 << 20

@@ -14,7 +14,8 @@ from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import Sampling, SizeChange, TokenDataset, prepare
 from openwafer.training.metrics import METRICS_FORMAT, StepMetrics, read_lines
-from openwafer.training.models import build, with_vocab_size
+from openwafer.training.models import build
+from openwafer.training.models.build import with_vocab_size
 from openwafer.training.noise_scale import Watched
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Session, TrainResult

@@ -10,7 +10,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session import RunConfig, Session
-from openwafer.training.sparsity.masks import Cycling, EverySteps
+from openwafer.training.sparsity.masks.schedules import Cycling, EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup, WrittenSparsity
 from tests.training.session.tiny_runs import (
     GPT,

@@ -18,7 +18,7 @@ from openwafer.training.session import Precision, RunConfig, Session, TrainResul
 from openwafer.training.session.config import ScheduleConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
-from openwafer.training.sparsity.masks import EverySteps
+from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.stream.plan.placement import StoreTier

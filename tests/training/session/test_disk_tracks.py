@@ -2,7 +2,8 @@
 
 from openwafer.trace import Trace
 from openwafer.training.session.disk_tracks import DiskTracks
-from openwafer.training.store import DiskTransfer, Part
+from openwafer.training.store import Part
+from openwafer.training.store.options import DiskTransfer
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.device.recorder import Recorder
 

@@ -14,7 +14,8 @@ from torch import nn
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import prepare
 from openwafer.training.metrics import METRICS_FORMAT, StepMetrics, read_lines
-from openwafer.training.models import TransformersModel, build, with_vocab_size
+from openwafer.training.models import TransformersModel, build
+from openwafer.training.models.build import with_vocab_size
 from openwafer.training.plan_record import Activations, ExpertsWay, ExpertTraffic
 from openwafer.training.session import RunConfig, Session, TrainResult, Weights, show_plan
 from openwafer.training.session.building import tokenizer_of

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.methods.counts.layer_count import count_layers
+from openwafer.training.methods.counts.step_count import count_step
 from openwafer.training.models import GptConfig, Task, TransformersModel
-from openwafer.training.session import count_layers, count_step
 from tests.training.session.test_step_count import GPT, LENGTH, LLAMA, RUN
 
 ALBERT = TransformersModel(

@@ -10,7 +10,7 @@ from openwafer.training.models import GptConfig
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.sparsity.masks import EverySteps
+from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from tests.tables import checkerboard

@@ -16,14 +16,8 @@ from openwafer.training.data import TokenDataset, prepare
 from openwafer.training.methods.noise_scale import DECAY
 from openwafer.training.methods.seam import RunParts
 from openwafer.training.metrics import METRICS_FORMAT, StepMetrics, read_lines
-from openwafer.training.models import (
-    ModelConfig,
-    TransformersModel,
-    UserModule,
-    build,
-    loss_of,
-    with_vocab_size,
-)
+from openwafer.training.models import ModelConfig, TransformersModel, UserModule, build, loss_of
+from openwafer.training.models.build import with_vocab_size
 from openwafer.training.noise_scale import Watched
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session

@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import load_file
 from torch import Tensor
 
-from openwafer.training.data import load_tokenizer
+from openwafer.training.data.tokenizer import load_tokenizer
 from openwafer.training.models import CheckpointFolder
 from openwafer.training.session import (
     Calibration,
@@ -20,7 +20,7 @@ from openwafer.training.session import (
     Session,
     sparsify,
 )
-from openwafer.training.sparsity.masks import InitMethod, initial_mask, random_mask
+from openwafer.training.sparsity.masks.initial_masks import InitMethod, initial_mask, random_mask
 from openwafer.training.sparsity.options import SparsityGroup
 from tests.training.session.plain_pruning import hidden_weights, plainly_pruned
 from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config

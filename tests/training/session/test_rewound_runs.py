@@ -12,7 +12,7 @@ from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import CheckpointConfig
 from openwafer.training.session.precision import Precision, Weights
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.sparsity.masks import EverySteps
+from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.store import list_checkpoints
 from openwafer.training.stream.plan.placement import StoreTier

@@ -18,7 +18,7 @@ from openwafer.training.session.config import ScheduleConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig
 from openwafer.training.session.precision import Precision, Weights
-from openwafer.training.sparsity.masks import AtSteps, Cycling, EverySteps
+from openwafer.training.sparsity.masks.schedules import AtSteps, Cycling, EverySteps
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup, WrittenSparsity
 from openwafer.training.stream.plan.placement import StoreTier

@@ -8,7 +8,7 @@ import pytest
 from openwafer.training.session import Sampling, Session
 from openwafer.training.session.config import ScheduleConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
-from openwafer.training.sparsity.masks import EverySteps
+from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config

@@ -6,10 +6,11 @@ import pytest
 from torch import nn
 
 from openwafer.training.data import DataSource, SourceKind
-from openwafer.training.models import GptConfig, TransformersModel, with_vocab_size
-from openwafer.training.models.build import build_without_weights
+from openwafer.training.methods.counts.step_count import count_step
+from openwafer.training.models import GptConfig, TransformersModel
+from openwafer.training.models.build import build_without_weights, with_vocab_size
 from openwafer.training.noise_scale import Watched
-from openwafer.training.session import RunConfig, count_step, load_config
+from openwafer.training.session import RunConfig, load_config
 from openwafer.training.session.building import expected_vocab_size
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from tests.cli.command import EXAMPLES

@@ -6,7 +6,8 @@ from torch import nn
 
 from openwafer.training.methods.sparsity.mask_updates import MaskUpdates
 from openwafer.training.methods.sparsity.sparse_model import remark_on_updates
-from openwafer.training.sparsity.masks import AtSteps, EverySteps, InitMethod
+from openwafer.training.sparsity.masks.initial_masks import InitMethod
+from openwafer.training.sparsity.masks.schedules import AtSteps, EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.sparsity.packed_linear import pack_linears
 from openwafer.training.sparsity.parameters import SparseParameter

@@ -11,15 +11,10 @@ from rich.console import Console
 from safetensors.torch import load_file
 from torch import nn
 
-from openwafer.training.data import (
-    Batch,
-    DataSource,
-    SavedTokenizer,
-    SourceKind,
-    prepare,
-    train_tokenizer,
-)
-from openwafer.training.models import GptConfig, UserModule, build, loss_of, with_vocab_size
+from openwafer.training.data import Batch, DataSource, SavedTokenizer, SourceKind, prepare
+from openwafer.training.data.tokenizer import train_tokenizer
+from openwafer.training.models import GptConfig, UserModule, build, loss_of
+from openwafer.training.models.build import with_vocab_size
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.building import tokenizer_of

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import transformers
 
-from openwafer.training.data import load_tokenizer
+from openwafer.training.data.tokenizer import load_tokenizer
 from tests.training.session.tiny_runs import TinyData
 
 POSITIONS = 24

@@ -9,17 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openwafer.training.sparsity.masks import (
+from openwafer.training.sparsity.masks.algorithms import (
     Algorithm,
-    InitMethod,
-    MaskUpdate,
     RigL,
-    carried,
-    initial_mask,
     is_update,
     updated,
     wants_gradient,
 )
+from openwafer.training.sparsity.masks.initial_masks import InitMethod, initial_mask
+from openwafer.training.sparsity.masks.mask_update import MaskUpdate, carried
 from tests.training.sparsity.plain_masks import (
     PlainUpdate,
     Unit,

@@ -9,17 +9,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.sparsity.masks import (
-    Blocks,
+from openwafer.training.sparsity.masks.initial_masks import (
     InitMethod,
-    NOfM,
-    Structure,
-    Unstructured,
     checkerboard_mask,
     initial_mask,
     magnitude_mask,
     random_mask,
 )
+from openwafer.training.sparsity.masks.structures import Blocks, NOfM, Structure, Unstructured
 from tests.training.sparsity.plain_masks import (
     falling,
     first_of_each_group,

@@ -8,24 +8,21 @@ from hypothesis import strategies as st
 
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.sparsity.masks import (
+from openwafer.training.sparsity.masks.schedules import (
     AtSteps,
-    Blocks,
     Constant,
     Cosine,
     Cycling,
     EverySteps,
     Exponential,
     Linear,
-    NOfM,
     Polynomial,
     Power,
     Rounds,
     Schedule,
-    Target,
-    num_kept,
-    require_capacity,
 )
+from openwafer.training.sparsity.masks.structures import Blocks, NOfM, num_kept
+from openwafer.training.sparsity.masks.target import Target, require_capacity
 
 
 @pytest.mark.parametrize(

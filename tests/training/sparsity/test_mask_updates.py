@@ -9,30 +9,23 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.sparsity.masks import (
+from openwafer.training.sparsity.masks.algorithms import (
     GMP,
     IMP,
     SET,
     Algorithm,
-    Blocks,
-    Constant,
-    Cycling,
-    EverySteps,
-    MaskUpdate,
-    NOfM,
     RigL,
     Static,
-    Structure,
-    Target,
-    Unstructured,
-    carried,
     drop_fraction_at,
-    initial_mask,
     is_update,
     updated,
     wants_gradient,
 )
-from openwafer.training.sparsity.masks.initial_masks import InitMethod
+from openwafer.training.sparsity.masks.initial_masks import InitMethod, initial_mask
+from openwafer.training.sparsity.masks.mask_update import MaskUpdate, carried
+from openwafer.training.sparsity.masks.schedules import Constant, Cycling, EverySteps
+from openwafer.training.sparsity.masks.structures import Blocks, NOfM, Structure, Unstructured
+from openwafer.training.sparsity.masks.target import Target
 from tests.training.sparsity.plain_masks import (
     PlainUpdate,
     plain_units,

@@ -7,30 +7,22 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from openwafer.training.sparsity.masks import (
-    GMP,
-    IMP,
-    SET,
-    Algorithm,
-    Blocks,
+from openwafer.training.sparsity.masks.algorithms import GMP, IMP, SET, Algorithm, RigL, Static
+from openwafer.training.sparsity.masks.initial_masks import InitMethod
+from openwafer.training.sparsity.masks.schedules import (
     Constant,
     Cosine,
     Cycling,
     EverySteps,
     Exponential,
-    InitMethod,
     Linear,
-    NOfM,
     Polynomial,
     Power,
-    RigL,
     Rounds,
     Schedule,
-    Static,
-    Structure,
-    Target,
-    Unstructured,
 )
+from openwafer.training.sparsity.masks.structures import Blocks, NOfM, Structure, Unstructured
+from openwafer.training.sparsity.masks.target import Target
 from tests.tables import checkerboard
 from tests.training.sparsity.masked_training import NUM_STEPS, SEED, Packed, Plain
 

@@ -7,24 +7,19 @@ import pytest
 from openwafer import config
 from openwafer.diagnostics import OpenwaferError
 from openwafer.source import SourceText
-from openwafer.training.sparsity.masks import (
-    GMP,
-    IMP,
-    SET,
+from openwafer.training.sparsity.masks.algorithms import GMP, IMP, SET, RigL, Static
+from openwafer.training.sparsity.masks.initial_masks import InitMethod
+from openwafer.training.sparsity.masks.schedules import (
     AtSteps,
-    Blocks,
     Constant,
     Cosine,
     Cycling,
     EverySteps,
     Exponential,
-    InitMethod,
-    NOfM,
-    RigL,
     Rounds,
-    Static,
-    Target,
 )
+from openwafer.training.sparsity.masks.structures import Blocks, NOfM
+from openwafer.training.sparsity.masks.target import Target
 from openwafer.training.sparsity.options import SparsityGroup, WrittenSparsity, sparsity_groups
 from openwafer.training.sparsity.parameters import choose_groups, resolve
 

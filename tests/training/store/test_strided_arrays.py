@@ -5,15 +5,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from openwafer.training.store import (
-    ArraySpec,
-    ParameterStore,
-    Part,
-    Tier,
-    lay_out,
-    load_checkpoint,
-    save_checkpoint,
-)
+from openwafer.training.store import ArraySpec, ParameterStore, Part, Tier, lay_out, load_checkpoint
+from openwafer.training.store.checkpoint import save_checkpoint
 from tests.training.store.example_records import placed
 
 VALUES = torch.arange(24.0).view(4, 6)

@@ -15,7 +15,11 @@ from torch.optim import Optimizer
 
 from openwafer.trace import Trace
 from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
+from openwafer.training.store.update_rules.clipping import (
+    clip_coefficient,
+    tensor_norms,
+    total_norm,
+)
 from openwafer.training.stream.assemble import (
     Planned,
     assemble,

@@ -10,7 +10,11 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.store.update_rules import clip_coefficient, tensor_norms, total_norm
+from openwafer.training.store.update_rules.clipping import (
+    clip_coefficient,
+    tensor_norms,
+    total_norm,
+)
 from openwafer.training.stream.assemble import Planned, assemble, plan_run
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.updates import Updater

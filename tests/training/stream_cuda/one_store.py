@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import ParameterStore, Tier
-from openwafer.training.store.update_rules import AVERAGE
+from openwafer.training.store.update_rules.update_pass import AVERAGE
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import ResidentExecution, StepContext
 from openwafer.training.stream.execute.step_hooks import StepHook, each

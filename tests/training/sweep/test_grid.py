@@ -3,7 +3,9 @@
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.sweep import Axis, Grid, parse_axis, parse_widths
+from openwafer.training.sweep import Axis, Grid
+from openwafer.training.sweep.grid import parse_axis
+from openwafer.training.sweep.transfer import parse_widths
 
 
 @pytest.mark.parametrize(

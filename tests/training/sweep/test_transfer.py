@@ -11,7 +11,7 @@ from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig
 from openwafer.training.session.data_config import TokensConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
-from openwafer.training.sweep import transferred
+from openwafer.training.sweep.transfer import transferred
 
 NARROW = RunConfig(
     steps=10,

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Final
 
-from openwafer.training.metrics import read_host_memory
+from openwafer.training.metrics.host_memory import read_host_memory
 
 M_TRIM_THRESHOLD: Final = -1  # malloc.h of glibc
 M_MMAP_THRESHOLD: Final = -3

@@ -12,13 +12,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
-from openwafer.training.data import (
-    Batch,
-    SavedTokenizer,
-    Tokenizer,
-    TokenizerTraining,
-    load_tokenizer,
-)
+from openwafer.training.data import Batch, SavedTokenizer, TokenizerTraining
+from openwafer.training.data.tokenizer import Tokenizer, load_tokenizer
 from openwafer.training.models import (
     CheckpointFolder,
     GptConfig,
@@ -26,10 +21,9 @@ from openwafer.training.models import (
     TransformersModel,
     UserModule,
     build,
-    with_vocab_size,
 )
 from openwafer.training.models.bf16_form import take_bf16_form
-from openwafer.training.models.build import build_without_weights
+from openwafer.training.models.build import build_without_weights, with_vocab_size
 from openwafer.training.models.checkpoint_folder import saved_vocab_size
 from openwafer.training.models.hollow import without_values
 from openwafer.training.plan_record import Mode

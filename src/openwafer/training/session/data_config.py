@@ -6,7 +6,6 @@ from pathlib import Path
 from openwafer.config import InvalidFieldError, convert_fields
 from openwafer.diagnostics import counted
 from openwafer.training.data import (
-    BatchSizes,
     DataConfig,
     DataSource,
     Sampling,
@@ -14,6 +13,7 @@ from openwafer.training.data import (
     SizeChange,
     TokenizerTraining,
 )
+from openwafer.training.data.batch_sizes import BatchSizes
 
 
 @dataclass(frozen=True)

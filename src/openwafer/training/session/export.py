@@ -12,9 +12,9 @@ import torch
 from openwafer import atomic_file
 from openwafer.config import Bytes, convert_fields
 from openwafer.diagnostics import error
-from openwafer.training.data import load_tokenizer
-from openwafer.training.models import hugging_face_files
+from openwafer.training.data.tokenizer import load_tokenizer
 from openwafer.training.models.checkpoint_folder import GENERATION_FILE
+from openwafer.training.models.export import hugging_face_files
 from openwafer.training.session.building import build_hollow_model
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.model_folder import SHARD_BYTES, appearing_whole, write_shards

@@ -7,7 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from openwafer.diagnostics import error
-from openwafer.training.data import TokenDataset, find_dataset, prepare
+from openwafer.training.data import TokenDataset, prepare
+from openwafer.training.data.dataset import find_dataset
 from openwafer.training.session.allocator import keeping_freed_memory, return_large_blocks
 from openwafer.training.session.building import build_hollow_model, plan_input, tokenizer_of
 from openwafer.training.session.earlier_stores import EarlierStores

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from openwafer.training.store.update_rules import tensor_norms, total_norm
+from openwafer.training.store.update_rules.clipping import tensor_norms, total_norm
 
 
 class GradientNorm:

@@ -12,8 +12,8 @@ import torch
 from openwafer import atomic_file
 from openwafer.atomic_file import sync_path
 from openwafer.diagnostics import error
-from openwafer.training.models import SAFETENSORS_METADATA
 from openwafer.training.models.checkpoint_folder import INDEX_FILE, WEIGHTS_FILE
+from openwafer.training.models.export import SAFETENSORS_METADATA
 from openwafer.training.store import ArraySpec
 from openwafer.training.store.safetensors_file import cut_into_shards, write_header
 

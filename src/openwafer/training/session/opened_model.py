@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from openwafer.training.data import Tokenizer
+from openwafer.training.data.tokenizer import Tokenizer
 from openwafer.training.session.config import RunConfig
 from openwafer.training.store import Part
 from openwafer.training.stream.assemble import Planned

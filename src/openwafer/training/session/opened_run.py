@@ -9,14 +9,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.data import (
-    Batch,
-    DataSource,
-    Preparation,
-    TokenDataset,
-    find_dataset,
-    prepare,
-)
+from openwafer.training.data import Batch, DataSource, Preparation, TokenDataset, prepare
+from openwafer.training.data.dataset import find_dataset
 from openwafer.training.methods.seam import MethodRun, RunParts
 from openwafer.training.models import UserModule
 from openwafer.training.session.allocator import return_large_blocks

@@ -16,13 +16,13 @@ from openwafer.training.store.checkpoint_shards import ShardReader
 from openwafer.training.store.layout import KEPT_PARTS
 from openwafer.training.store.record_access import Records
 from openwafer.training.store.slices import slice_into, whole_name, whole_specs
-from openwafer.training.store.update_rules import (
-    AVERAGE,
+from openwafer.training.store.update_rules.master_weights import (
     LOW_BITS,
     TIE_BITS,
     SplitMaster,
     join_master,
 )
+from openwafer.training.store.update_rules.update_pass import AVERAGE
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.records import state_name
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from openwafer.training.data import load_tokenizer
+from openwafer.training.data.tokenizer import load_tokenizer
 from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
     build_hollow_model,

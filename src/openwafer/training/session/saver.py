@@ -6,7 +6,8 @@ from pathlib import Path
 from openwafer.training.session.opened_run import OpenedRun
 from openwafer.training.session.owned_records import gathered_counts
 from openwafer.training.session.run_state import RunState
-from openwafer.training.store import keep_last, list_checkpoints, save_checkpoint
+from openwafer.training.store import list_checkpoints
+from openwafer.training.store.checkpoint import keep_last, save_checkpoint
 from openwafer.training.systems.owner import CommitStep, Flush
 
 

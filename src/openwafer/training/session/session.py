@@ -13,7 +13,7 @@ from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, render
 from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.methods.registered import RunConfig, load_config
-from openwafer.training.metrics import GeneratedSample, write_sample
+from openwafer.training.metrics.sample_record import GeneratedSample, write_sample
 from openwafer.training.models import TransformersModel, UserModule
 from openwafer.training.models.next_token import require_next_token
 from openwafer.training.plan_record import Mode, PlanRecord

@@ -4,7 +4,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from openwafer.training.metrics import StepMetrics, read_host_memory
+from openwafer.training.metrics import StepMetrics
+from openwafer.training.metrics.host_memory import read_host_memory
 from openwafer.training.session.systems import SystemStep
 from openwafer.training.store import Part
 from openwafer.training.stream.execute.execution import Execution

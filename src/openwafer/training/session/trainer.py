@@ -24,7 +24,7 @@ from openwafer.training.session.seeding import seed_micro_batch
 from openwafer.training.session.speculation import Outcome, Speculation, require_same
 from openwafer.training.session.step_root import StepRoot
 from openwafer.training.session.systems import BegunStep, NotFiniteError, Systems
-from openwafer.training.store.update_rules import clip_coefficient
+from openwafer.training.store.update_rules.clipping import clip_coefficient
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.systems.owner import ApplyStep

@@ -17,13 +17,13 @@ from openwafer.training.data import TokenDataset
 from openwafer.training.metrics import (
     METRICS_FORMAT,
     VALIDATION_FORMAT,
-    Progress,
     StepMetrics,
     StepWriter,
     ValidationPoint,
-    write_environment,
-    write_tokens,
 )
+from openwafer.training.metrics.environment import write_environment
+from openwafer.training.metrics.progress import Progress
+from openwafer.training.metrics.token_identity import write_tokens
 from openwafer.training.plan_record import Mode
 from openwafer.training.session.allocator import returning_holes
 from openwafer.training.session.evaluation import evaluate, held_out

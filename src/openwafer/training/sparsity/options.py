@@ -14,26 +14,18 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from openwafer.config import InvalidFieldError, convert_fields
-from openwafer.training.sparsity.masks import (
-    GMP,
-    IMP,
-    SET,
-    Algorithm,
-    Blocks,
+from openwafer.training.sparsity.masks.algorithms import GMP, IMP, SET, Algorithm, RigL, Static
+from openwafer.training.sparsity.masks.initial_masks import InitMethod
+from openwafer.training.sparsity.masks.schedules import (
     Constant,
     Cycling,
-    InitMethod,
-    NOfM,
-    RigL,
     Rounds,
     Schedule,
-    Static,
-    Structure,
-    Target,
-    Unstructured,
     Updates,
     WrittenSchedule,
 )
+from openwafer.training.sparsity.masks.structures import Blocks, NOfM, Structure, Unstructured
+from openwafer.training.sparsity.masks.target import Target
 
 DROP_FRACTION = 0.3
 PRUNE_FRACTION = 0.2

@@ -5,15 +5,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from openwafer.diagnostics import OpenwaferError, counted, did_you_mean, error
-from openwafer.training.sparsity.masks import (
-    SET,
-    Algorithm,
-    InitMethod,
-    RigL,
-    Shape,
-    drop_fraction_at,
-    require_fit,
-)
+from openwafer.training.sparsity.masks.algorithms import SET, Algorithm, RigL, drop_fraction_at
+from openwafer.training.sparsity.masks.initial_masks import InitMethod
+from openwafer.training.sparsity.masks.structures import Shape, require_fit
 from openwafer.training.sparsity.options import SparsityGroup
 
 MAX_LISTED_NAMES = 1000

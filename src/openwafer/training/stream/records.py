@@ -18,7 +18,7 @@ from openwafer.training.store.layout import (
 from openwafer.training.store.paging import page_out
 from openwafer.training.store.record_access import Arrays, LentRecords, Records
 from openwafer.training.store.slices import array_named, slice_of, wholes
-from openwafer.training.store.update_rules import (
+from openwafer.training.store.update_rules.master_weights import (
     LOW_BITS,
     TIE_BITS,
     SplitMaster,

@@ -8,9 +8,10 @@ from typing import Final
 
 from openwafer.config import PathLike, path_of, to_flow
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.session import RunConfig, load_config, run_conditions
+from openwafer.training.session import RunConfig, load_config
 from openwafer.training.session.building import tokenizer_of
 from openwafer.training.session.config import EvaluateConfig
+from openwafer.training.session.run_conditions import run_conditions
 from openwafer.training.sweep.grid import Axis, Grid
 
 BASELINE: Final = "baseline"

@@ -14,7 +14,7 @@ import torch
 from openwafer.training.collectives.group import FIRST_RANK, Group, wait_for
 from openwafer.training.store.layout import Part, flat
 from openwafer.training.store.record_access import LentParts, Records
-from openwafer.training.store.update_rules import tensor_norms
+from openwafer.training.store.update_rules.clipping import tensor_norms
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.updates import StepRules, UpdateCounts
 

@@ -7,12 +7,9 @@ from functools import cache
 import torch
 from torch.optim import Optimizer
 
-from openwafer.training.store.update_rules import (
-    ParamUpdate,
-    Translator,
-    state_specs,
-    update_parameter,
-)
+from openwafer.training.store.update_rules import ParamUpdate, update_parameter
+from openwafer.training.store.update_rules.translation import Translator
+from openwafer.training.store.update_rules.update_pass import state_specs
 
 Factory = Callable[[Sequence[torch.nn.Parameter]], Optimizer]
 

@@ -5,14 +5,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openwafer.training.store.update_rules import (
+from openwafer.training.store.update_rules.master_weights import (
     LOW_BITS,
     TIE_BITS,
     SplitMaster,
     join_master,
     split_master,
+    split_states,
 )
-from openwafer.training.store.update_rules.master_weights import split_states
 
 _LOWS = (0, 1, 0x1234, 0x7FFF, 0x8000, 0x8001, 0xABCD, 0xFFFF)
 

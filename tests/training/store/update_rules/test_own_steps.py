@@ -19,7 +19,8 @@ from torch.optim import (
 )
 from torch.optim.lr_scheduler import OneCycleLR
 
-from openwafer.training.store.update_rules import Cutting, Lamb, from_torch
+from openwafer.training.store.update_rules import Lamb, from_torch
+from openwafer.training.store.update_rules.rule import Cutting
 from tests.training.store.update_rules.foreign_optimizers import (
     Attributed,
     ClampedAdamW,

@@ -7,13 +7,8 @@ import torch
 from torch.optim import SGD, Adafactor, Adam, AdamW, Muon
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from openwafer.training.store.update_rules import (
-    AdamRule,
-    Lion,
-    ParamUpdate,
-    from_torch,
-    update_parameter,
-)
+from openwafer.training.store.update_rules import Lion, ParamUpdate, from_torch, update_parameter
+from openwafer.training.store.update_rules.adam import AdamRule
 from tests.training.store.update_rules.side_by_side import (
     Factory,
     SideBySide,

@@ -7,17 +7,12 @@ import torch
 from torch.optim import LBFGS, Adam, AdamW, Optimizer, RMSprop
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.store.update_rules import (
-    OPTIMIZERS,
-    AdamRule,
-    Kernel,
-    Lion,
-    OwnStepRule,
-    SgdRule,
-    build_optimizer,
-    build_rule,
-    from_torch,
-)
+from openwafer.training.store.update_rules import OPTIMIZERS, Lion, build_optimizer, from_torch
+from openwafer.training.store.update_rules.adam import AdamRule
+from openwafer.training.store.update_rules.build import build_rule
+from openwafer.training.store.update_rules.own_step import OwnStepRule
+from openwafer.training.store.update_rules.rule import Kernel
+from openwafer.training.store.update_rules.sgd import SgdRule
 
 
 class Tuned(AdamW):

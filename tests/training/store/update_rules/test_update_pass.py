@@ -10,21 +10,16 @@ from torch.optim import SGD, Adafactor, AdamW, Muon, Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.store.update_rules import (
-    AVERAGE,
+from openwafer.training.store.update_rules import Lion, ParamUpdate, from_torch, update_parameter
+from openwafer.training.store.update_rules.build import build_rule
+from openwafer.training.store.update_rules.master_weights import (
     LOW_BITS,
     TIE_BITS,
-    Averaging,
-    Lion,
-    ParamUpdate,
     SplitMaster,
-    build_rule,
-    from_torch,
     join_master,
     split_master,
-    state_specs,
-    update_parameter,
 )
+from openwafer.training.store.update_rules.update_pass import AVERAGE, Averaging, state_specs
 from tests.training.store.update_rules.side_by_side import Factory
 
 SHAPE = (63, 211)

@@ -8,7 +8,8 @@ import torch
 from torch.optim import LBFGS, Optimizer, SparseAdam
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.store.update_rules import Translator, from_torch
+from openwafer.training.store.update_rules import from_torch
+from openwafer.training.store.update_rules.translation import Translator
 from tests.training.store.update_rules.foreign_optimizers import (
     AtOnce,
     Attributed,

@@ -10,7 +10,7 @@ from openwafer.diagnostics import error
 from openwafer.training.frontends.loop.loop_records import LoopRecords
 from openwafer.training.store.layout import Part
 from openwafer.training.store.record_access import Arrays
-from openwafer.training.store.update_rules import tensor_norms
+from openwafer.training.store.update_rules.clipping import tensor_norms
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.torch_private import graph_task_id
 

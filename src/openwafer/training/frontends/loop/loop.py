@@ -57,7 +57,7 @@ from openwafer.training.frontends.loop.model_checks import (
     refuse_tracing,
 )
 from openwafer.training.plan_record import Mode, PlanRecord
-from openwafer.training.store.update_rules import clip_coefficient, total_norm
+from openwafer.training.store.update_rules.clipping import clip_coefficient, total_norm
 from openwafer.training.stream.assemble import Planned, assemble, plan_run
 from openwafer.training.stream.execute.attachment import Function, Run
 from openwafer.training.stream.execute.execution import StreamedExecution

@@ -11,21 +11,21 @@ from torch import Tensor, nn
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.data import Batch
 from openwafer.training.methods.sparsity.method import SparsityKeys
-from openwafer.training.models import ModelConfig, build, with_vocab_size
-from openwafer.training.models.build import build_without_weights
+from openwafer.training.models import ModelConfig, build
+from openwafer.training.models.build import build_without_weights, with_vocab_size
 from openwafer.training.models.widths import width_of, with_widths
-from openwafer.training.parametrization import (
-    Draws,
-    Mup,
-    analyse,
+from openwafer.training.parametrization.depth import (
     depths_of,
     layers_of,
     require_same_branches,
     sequence_lengths,
     stds_by_layer,
 )
+from openwafer.training.parametrization.draws import Draws
+from openwafer.training.parametrization.mup import Mup, analyse
 from openwafer.training.session.forward import forward_loss, model_inputs
-from openwafer.training.sparsity.masks import InitMethod, Static
+from openwafer.training.sparsity.masks.algorithms import Static
+from openwafer.training.sparsity.masks.initial_masks import InitMethod
 from openwafer.training.sparsity.parameters import SparseParameter
 
 # Sizes that no width is likely to have, as sums over tokens and over widths are told apart by them.

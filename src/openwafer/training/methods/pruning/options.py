@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from openwafer.config import InvalidFieldError, convert_fields
-from openwafer.training.sparsity.masks import Blocks
+from openwafer.training.sparsity.masks.structures import Blocks
 from openwafer.training.sparsity.options import SparsityGroup
 
 

@@ -7,7 +7,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from openwafer.training.metrics import read_host_memory
+from openwafer.training.metrics.host_memory import read_host_memory
 from openwafer.training.metrics.units import format_bytes, format_duration
 
 

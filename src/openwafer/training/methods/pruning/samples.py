@@ -10,13 +10,9 @@ import transformers
 from torch import Tensor
 
 from openwafer.diagnostics import counted, error
-from openwafer.training.data import (
-    DataSource,
-    SourceKind,
-    TokenDataset,
-    Tokenizer,
-    read_documents,
-)
+from openwafer.training.data import DataSource, SourceKind, TokenDataset
+from openwafer.training.data.documents import read_documents
+from openwafer.training.data.tokenizer import Tokenizer
 from openwafer.training.labels import IGNORED_LABEL
 from openwafer.training.methods.pruning.options import Calibration
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from openwafer.atomic_file import sync_path
 from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import error
-from openwafer.training.data import load_tokenizer
+from openwafer.training.data.tokenizer import load_tokenizer
 from openwafer.training.methods.pruning.one_shot import (
     PrunedWeight,
     is_linear,
@@ -33,8 +33,9 @@ from openwafer.training.methods.pruning.samples import (
     samples_of_texts,
 )
 from openwafer.training.methods.sparsity.sparse_model import remark_on_dense
-from openwafer.training.models import CheckpointFolder, UserModule, build, hugging_face_files
+from openwafer.training.models import CheckpointFolder, UserModule, build
 from openwafer.training.models.checkpoint_folder import CONFIG_FILE
+from openwafer.training.models.export import hugging_face_files
 from openwafer.training.models.next_token import is_of_texts
 from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.session.building import (

@@ -9,13 +9,9 @@ from typing import Final
 from torch import Tensor, nn
 
 from openwafer.diagnostics import error
-from openwafer.training.sparsity.masks import (
-    GrowthCandidates,
-    RigL,
-    Shape,
-    drop_fraction_at,
-    wants_gradient,
-)
+from openwafer.training.sparsity.masks.algorithms import RigL, drop_fraction_at, wants_gradient
+from openwafer.training.sparsity.masks.growth import GrowthCandidates
+from openwafer.training.sparsity.masks.structures import Shape
 from openwafer.training.sparsity.parameters import SparseParameter
 from openwafer.training.sparsity.rooms import packed_linears, rooms_of
 from openwafer.training.stream.execute.execution import Execution

@@ -6,16 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from openwafer.training.metrics import (
-    MASKS_FORMAT,
-    MaskChange,
-    MaskPicture,
-    StepWriter,
-    picture_of,
-    write_pictures,
-)
+from openwafer.training.metrics import MASKS_FORMAT, MaskChange, StepWriter
+from openwafer.training.metrics.mask_record import MaskPicture, picture_of, write_pictures
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.sparsity.masks import MaskUpdate
+from openwafer.training.sparsity.masks.mask_update import MaskUpdate
 from openwafer.training.sparsity.packed.room import PackedRoom
 from openwafer.training.sparsity.pattern import Pattern
 

@@ -25,7 +25,7 @@ from openwafer.training.session.parameter_groups import OF_MATRICES
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.settings import Settings
 from openwafer.training.sparsity.choice import WrittenProducts
-from openwafer.training.sparsity.masks import initial_mask
+from openwafer.training.sparsity.masks.initial_masks import initial_mask
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import SparsityGroup, WrittenSparsity, sparsity_groups
 from openwafer.training.sparsity.packed_linear import is_plain, pack_linears

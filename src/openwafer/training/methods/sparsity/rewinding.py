@@ -8,11 +8,11 @@ from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.session.saved_arrays import SavedWeights, checkpoint_arrays
-from openwafer.training.sparsity.masks import IMP
+from openwafer.training.sparsity.masks.algorithms import IMP
 from openwafer.training.sparsity.parameters import SparseParameter
 from openwafer.training.sparsity.rooms import DenseWeights, is_pattern, pattern_name, rooms_of
-from openwafer.training.store import Part, read_checkpoint, save_checkpoint
-from openwafer.training.store.checkpoint import require_fit
+from openwafer.training.store import Part, read_checkpoint
+from openwafer.training.store.checkpoint import require_fit, save_checkpoint
 from openwafer.training.store.checkpoint_index import INDEX_NAME
 from openwafer.training.store.record_access import Arrays
 from openwafer.training.store.slices import array_named

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Loan
 from openwafer.training.store.record_access import Arrays
-from openwafer.training.store.update_rules import AVERAGE
+from openwafer.training.store.update_rules.update_pass import AVERAGE
 from openwafer.training.stream.execute.execution import ResidentExecution
 from openwafer.training.stream.link.optimizer_states import STEP
 from openwafer.training.stream.records import state_name

@@ -19,18 +19,11 @@ from openwafer.training.store.layout import (
 from openwafer.training.store.parameter_store import Loan
 from openwafer.training.store.record_access import Arrays, Records
 from openwafer.training.store.slices import slice_of, whole_name
-from openwafer.training.store.update_rules import (
-    LOW_BITS,
-    Averaging,
-    Cutting,
-    ParamUpdate,
-    StateSpec,
-    Translator,
-    UpdateRule,
-    state_specs,
-    update_parameter,
-)
-from openwafer.training.store.update_rules.master_weights import TIES_PER_WORD
+from openwafer.training.store.update_rules import ParamUpdate, UpdateRule, update_parameter
+from openwafer.training.store.update_rules.master_weights import LOW_BITS, TIES_PER_WORD
+from openwafer.training.store.update_rules.rule import Cutting, StateSpec
+from openwafer.training.store.update_rules.translation import Translator
+from openwafer.training.store.update_rules.update_pass import Averaging, state_specs
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.records import state_name
 
