@@ -66,17 +66,19 @@ TRAINING_FAULTS: Final = (
     Fault(
         "clip-before-unscale",
         "the norm is taken of gradients that the loss scale still multiplies",
-        "training/session/trainer.py",
-        "        if self.scaler is not None:\n"
-        "            self.scaler.unscale(gradients.values())\n"
-        "        if self._config.clip_norm is not None:\n"
-        "            self._norm.add(gradients)",
-        "        if self._config.clip_norm is not None:\n"
-        "            self._norm.add(gradients)\n"
-        "        if self.scaler is not None:\n"
-        "            self.scaler.unscale(gradients.values())",
+        "training/step/gradients.py",
+        "        if self._is_scaled:\n"
+        "            self._unscale(gradients.values())\n"
+        "        if self._is_clipped:\n"
+        "            norms = tensor_norms(gradients.values(), dtype=self._norm_dtype)\n"
+        "            self.norms.update(zip(gradients, norms, strict=True))",
+        "        if self._is_clipped:\n"
+        "            norms = tensor_norms(gradients.values(), dtype=self._norm_dtype)\n"
+        "            self.norms.update(zip(gradients, norms, strict=True))\n"
+        "        if self._is_scaled:\n"
+        "            self._unscale(gradients.values())",
         (
-            "training/session/test_loss_scale.py",
+            "training/step",
             "training/session/test_exact_training.py",
             "training/session",
         ),
@@ -119,11 +121,11 @@ TRAINING_FAULTS: Final = (
     Fault(
         "resumed-scale",
         "a resumed run counts the good steps before the next loss scale from zero",
-        "training/session/loss_scale.py",
+        "training/step/loss_scale.py",
         'self._num_good_steps.fill_(int(state["num_good_steps"]))',
         "self._num_good_steps.zero_()",
         (
-            "training/session/test_loss_scale.py",
+            "training/step",
             "training/session/test_resumed_training.py",
             "training/session",
         ),

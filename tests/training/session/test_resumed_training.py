@@ -16,9 +16,9 @@ from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.config import CheckpointConfig, ScheduleConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.precision import Precision
+from openwafer.training.step.loss_scale import LossScaling
 from openwafer.training.store import list_checkpoints
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import checkerboard

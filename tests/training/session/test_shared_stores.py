@@ -22,10 +22,10 @@ from openwafer.training.session.config import (
     ScheduleConfig,
 )
 from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.precision import Precision
 from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
+from openwafer.training.step.loss_scale import LossScaling
 from openwafer.training.store.manifest import read_manifest
 from openwafer.training.stream.execute.step_hooks import StepEnd
 from openwafer.training.stream.plan.placement import StoreTier

@@ -16,11 +16,11 @@ from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Session, TrainResult, Weights
 from openwafer.training.session.config import CheckpointConfig, EvaluateConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.precision import Precision
 from openwafer.training.sparsity.masks.schedules import Cycling, EverySteps
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
+from openwafer.training.step.loss_scale import LossScaling
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreSystems
 from tests.training.session.follower_pool import FollowerPool

@@ -15,11 +15,8 @@ from torch.optim import Optimizer
 
 from openwafer.trace import Trace
 from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.store.update_rules.clipping import (
-    clip_coefficient,
-    tensor_norms,
-    total_norm,
-)
+from openwafer.training.step.gradients import StepGradients
+from openwafer.training.step.step import clip
 from openwafer.training.stream.assemble import (
     Planned,
     assemble,
@@ -130,25 +127,21 @@ class StreamedRun:
         device = make_device(self.planned.given.chosen_device)
         fresh = replace(self.planned, updater=self.updater, device=device)
         self.execution: Execution = assemble(self.model, fresh, folder=self.folder)
-        self._norms: dict[str, Tensor] = {}
+        self._gradients = StepGradients(is_clipped=True, is_scaled=False)
         self._order = [name for name, _ in self.model.named_parameters()]
         if self.run.clip_norm is not None:
-            self.execution.watch_gradients(self._note_norms)
-
-    def _note_norms(self, gradients: Parameters) -> None:
-        self._norms.update(zip(gradients, tensor_norms(gradients.values()), strict=True))
+            self.execution.watch_gradients(self._gradients.watch)
 
     def _coefficient(self) -> float:
         if self.run.clip_norm is None:
             return 1.0
-        norms = [self._norms[name] for name in self._order if name in self._norms]
-        self._norms.clear()
-        return clip_coefficient(total_norm(norms), self.run.clip_norm)
+        return clip(self._gradients.norms, self._order, self.run.clip_norm).coefficient
 
     def step(self, step: int, *, is_watched: bool = False) -> None:
         """One step; the device meters the first steps and those that are watched."""
         self.execution.recorder.trace = Trace() if is_watched else None
         self.run.start_step(self.optimizer, step)
+        self._gradients.begin(1.0)
         count = self.run.num_micro_batches
         self.losses += self.execution.run(
             [partial(self.run.loss_of, self.model, batch) for batch in self.run.batches(step)],

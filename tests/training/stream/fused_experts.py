@@ -10,11 +10,8 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.store.update_rules.clipping import (
-    clip_coefficient,
-    tensor_norms,
-    total_norm,
-)
+from openwafer.training.step.gradients import StepGradients
+from openwafer.training.step.step import clip
 from openwafer.training.stream.assemble import Planned, assemble, plan_run
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.updates import Updater
@@ -109,21 +106,18 @@ def train_streamed(training: Training) -> Streamed:
     planned = plan(training, model)
     execution = assemble(model, planned, folder=None)
     assert isinstance(execution, StreamedExecution)
-    norms: dict[str, torch.Tensor] = {}
+    gradients = StepGradients(is_clipped=True, is_scaled=False)
     if training.clip_norm is not None:
-        execution.watch_gradients(
-            lambda found: norms.update(zip(found, tensor_norms(found.values()), strict=True))
-        )
+        execution.watch_gradients(gradients.watch)
     order, fetched = [name for name, _ in model.named_parameters()], [0]
     for step in range(training.num_steps):
         indices = range(training.num_micro_batches)
         forwards = [partial(training.loss, step, index, model) for index in indices]
+        gradients.begin(1.0)
         execution.run(forwards, lambda loss: loss, lambda index: None)
         coefficient = 1.0
         if training.clip_norm is not None:
-            total = total_norm([norms[name] for name in order if name in norms])
-            coefficient = clip_coefficient(total, training.clip_norm)
-            norms.clear()
+            coefficient = clip(gradients.norms, order, training.clip_norm).coefficient
         execution.complete_step(coefficient)
         fetched.append(execution.traffic.fetch_bytes)
     execution.flush()

@@ -23,10 +23,10 @@ from openwafer.training.models.next_token import require_next_token
 from openwafer.training.plan_record import Activations, ExpertsWay, Mode
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.foreign_keys import FOREIGN_KEYS
-from openwafer.training.session.loss_scale import LossScaling
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.precision import MatmulPrecision, Precision, Weights
 from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.step.loss_scale import LossScaling
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreChoice, StoreSystems
 

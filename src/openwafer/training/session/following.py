@@ -25,13 +25,8 @@ from openwafer.training.session.shared_stores import (
     tell_stores,
 )
 from openwafer.training.session.step_root import StepRoot
-from openwafer.training.session.systems import (
-    BegunRun,
-    BegunStep,
-    Measure,
-    NotFiniteError,
-    Systems,
-)
+from openwafer.training.session.systems import BegunRun, BegunStep, Measure, Systems
+from openwafer.training.step.step import NotFiniteError
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.execute.replica_execution import ReplicaExecution

@@ -43,7 +43,6 @@ from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState, StoreSet
 from openwafer.training.session.saved_run import SavedRun, restore_execution
 from openwafer.training.session.shared_stores import store_options, store_set
-from openwafer.training.session.speculation import Speculation
 from openwafer.training.session.systems import BegunRun, Systems
 from openwafer.training.session.trainer import Trainer
 from openwafer.training.store import StoreOptions
@@ -52,7 +51,7 @@ from openwafer.training.stream.assemble import (
     assemble,
     split_that_fits,
 )
-from openwafer.training.stream.execute.execution import Execution, StreamedExecution
+from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.replicas.replica_link import Replicas
 
@@ -127,7 +126,7 @@ class OpenedRun:
             data=self.dataset.fingerprint_until(self.steps_done),
             seed=self.config.seed,
             buffers=self.buffers.changed(),
-            undone=self.trainer.undone,
+            undone=self.trainer.speculation.undone,
             stores=self.stores,
             methods={each.saved_as: each.state() for each in self.methods if each.saved_as},
         )
@@ -138,7 +137,7 @@ class OpenedRun:
         self.buffers.restore(state.buffers)
         if self.trainer.scaler is not None and state.loss_scale:
             self.trainer.scaler.restore(state.loss_scale)
-        self.trainer.remember(state.undone)
+        self.trainer.speculation.restore(state.undone)
         for method in self.methods:
             if method.saved_as in state.methods:
                 method.restore(state.methods[method.saved_as])
@@ -193,10 +192,9 @@ def opened(
     weights.clear()
     tracks.recorder = execution.recorder
     try:
-        trainer = _make_trainer(config, model, planned, execution, optimizers, methods)
+        trainer = _make_trainer(config, model, execution, optimizers, systems, methods)
         held = dataset, model, planned, execution, trainer, buffers, methods, systems
         run = OpenedRun(config, folder, *held, stores=stores)
-        trainer.systems = systems
         if saved is not None:
             run.restore(saved.state)
         yield run
@@ -216,18 +214,15 @@ def _joined(systems: Systems | None, begun: BegunRun) -> Replicas | None:
 def _make_trainer(
     config: RunConfig,
     model: nn.Module,
-    planned: Planned,
     execution: Execution,
     optimizers: Sequence[Optimizer],
+    systems: Systems | None,
     methods: Sequence[MethodRun],
 ) -> Trainer:
     if isinstance(execution, LeadingStage):
         return execution.trainer(optimizers)
-    speculation = None
-    if planned.speculates and isinstance(execution, StreamedExecution):
-        speculation = Speculation(execution, model)
     rates = LearningRates(optimizers, config)
-    return Trainer(model, execution, rates, config, speculation, methods)
+    return Trainer(model, execution, rates, config, systems, methods)
 
 
 def _require_room(

@@ -5,40 +5,25 @@ then asks of the owners, an :class:`~openwafer.training.systems.owner.Owner` doe
 """
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 
-import torch
 from torch import nn
 
 from openwafer.training.session.building import make_optimizers, make_updater
-from openwafer.training.session.gradient_norm import GradientNorm
 from openwafer.training.session.learning_rates import LearningRates
-from openwafer.training.session.loss_scale import LossScaler
 from openwafer.training.session.precision import Precision
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import OWNER_VERSION, OwnerState
 from openwafer.training.session.shared_stores import store_options
 from openwafer.training.session.systems import BegunRun, BegunStep, Systems
+from openwafer.training.step.gradients import GradientReport, StepGradients
 from openwafer.training.store import ParameterStore, StoreOptions
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import StepContext, StreamedExecution
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.systems.owner import Owner, TellCounts
-
-
-@dataclass(frozen=True)
-class GradientReport:
-    """What a system knows of the gradients of its records, when a step's pass is over.
-
-    Attributes:
-        norms: by parameter; empty where nobody clips.
-        has_overflowed: whether one is not finite, where losses are scaled.
-    """
-
-    norms: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    has_overflowed: bool = False
 
 
 def gathered_reports(systems: Systems, own: GradientReport) -> list[GradientReport]:
@@ -85,17 +70,18 @@ class OwnedRecords:
         updater = make_updater(optimizers, model, config)
         updater.counts = begun.counts.copy()
         self._rates = LearningRates(optimizers, config)
-        self._clips = config.clip_norm is not None
-        is_scaled = config.precision is Precision.FP16
-        self._scaler = LossScaler(config.loss_scale) if is_scaled else None
-        self._norm = GradientNorm((), updater.norm_dtype)
         self._begun = begun
         self._store = self._open_store()
         plan, replicas = begun.contract.plan, systems.replicas_by(config.reduction, begun.owners)
         assert plan.schedule is not None
         context = StepContext(plan.schedule.timing, casting, replicas)
         self.execution = StreamedExecution(model, plan, self._store, updater, device, context)
-        self.execution.watch_gradients(self._watch)
+        self._gradients = StepGradients(
+            is_clipped=config.clip_norm is not None,
+            is_scaled=config.precision is Precision.FP16,
+            norm_dtype=updater.norm_dtype,
+        )
+        self.execution.watch_gradients(self._gradients.watch)
         self.owner = Owner(self.execution, systems.control.group, self._commit)
 
     def _open_store(self) -> ParameterStore:
@@ -120,25 +106,12 @@ class OwnedRecords:
     def begin_step(self, begun: BegunStep) -> None:
         """Set the learning rates and the loss scale of a step."""
         self._rates.set(begun.step)
-        if self._scaler is not None:
-            self._scaler.restore({"scale": begun.loss_scale, "num_good_steps": 0})
+        self._gradients.begin(begun.loss_scale)
 
     def report(self) -> None:
         """Tell the leader of the gradients of the pass that is over."""
-        has_overflowed = self._scaler is not None and self._scaler.has_overflowed
-        gathered_reports(self._systems, GradientReport(self._norm.give(), has_overflowed))
-        if self._scaler is not None:
-            self._scaler.abandon_step()
+        gathered_reports(self._systems, self._gradients.report)
 
     def abandon_step(self) -> None:
         """Forget a step that is not applied."""
         self.execution.discard_gradients()
-        self._norm.give()
-        if self._scaler is not None:
-            self._scaler.abandon_step()
-
-    def _watch(self, gradients: Mapping[str, torch.Tensor]) -> None:
-        if self._scaler is not None:
-            self._scaler.unscale(gradients.values())
-        if self._clips:
-            self._norm.add(gradients)

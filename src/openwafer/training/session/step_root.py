@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import torch
 
 from openwafer.training.data import Batch
-from openwafer.training.session.systems import MicroBatchReport, NotFiniteError, Systems
+from openwafer.training.session.systems import MicroBatchReport, Systems
+from openwafer.training.step.step import NotFiniteError
 from openwafer.training.stream.device.device import Device
 
 

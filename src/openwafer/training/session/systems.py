@@ -25,6 +25,7 @@ from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.run_state import StoreSet
+from openwafer.training.step.step import NotFiniteError
 from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.execute.pass_watch import StepContract
 from openwafer.training.stream.link.updates import UpdateCounts
@@ -37,18 +38,6 @@ GROUPS: Final = ("control", "commits")
 STREAMS: Final = ("weights", "gradients")
 EXPERTS: Final = "experts"
 STEP: Final = "the signal STEP"
-
-
-class NotFiniteError(Exception):
-    """A loss or a gradient norm is NaN or infinite; nothing of its step was applied.
-
-    Attributes:
-        what: the loss of which micro-batch, or the norm, with its value.
-    """
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
 
 
 @dataclass(frozen=True)

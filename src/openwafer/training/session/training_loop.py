@@ -38,8 +38,8 @@ from openwafer.training.session.run_folder import quoted
 from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saver import Saver
 from openwafer.training.session.step_meter import StepMeter
-from openwafer.training.session.systems import NotFiniteError
-from openwafer.training.session.trainer import Decision
+from openwafer.training.step.speculation import Outcome
+from openwafer.training.step.step import NotFiniteError
 from openwafer.training.store import list_checkpoints
 from openwafer.training.store.checkpoint import NOT_WRITTEN
 from openwafer.training.stream.plan.report import to_json
@@ -96,16 +96,13 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
         for method in run.methods:
             own_file = method.recording(run.folder, run.steps_done)
             _tell_of_damage(stack.enter_context(own_file), console)
-        loop = _Loop(
-            run,
-            Saver(run),
-            validation_data,
-            _Lines(
-                stack.enter_context(_metrics_writer(run, console)),
-                stack.enter_context(_validation_writer(run, console)),
-            ),
-            stack.enter_context(_progress(run, console)),
+        lines = _Lines(
+            log,
+            stack.enter_context(_metrics_writer(run, console)),
+            stack.enter_context(_validation_writer(run, console)),
         )
+        progress = stack.enter_context(_progress(run, console))
+        loop = _Loop(run, Saver(run), lines, progress, validation_data)
         result = loop.run(stack.enter_context(interruption))
     for line in chain.from_iterable(method.summary() for method in run.methods):
         log.write(line)
@@ -114,21 +111,21 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
     return result
 
 
-def run_step(run: OpenedRun, saver: Saver) -> Decision:
-    """Run the next step and save it; its last updates and their commit may be under way still.
+def run_step(run: OpenedRun, saver: Saver) -> Outcome:
+    """Take the next step and save it; its last updates and their commit may be under way still.
 
     Raises:
-        NotFiniteError: see :class:`Trainer`; nothing of the step was applied.
+        NotFiniteError: see :class:`Step`; nothing of the step was applied.
     """
-    trainer = run.trainer
-    trainer.forward_backward(run.steps_done, run.batches(run.steps_done))
-    decision = trainer.decide()
-    run.steps_done += 1
-    saver.note_step()
-    trainer.apply(decision)
-    if decision.coefficient is None:
+
+    def settled() -> None:
+        run.steps_done += 1
+        saver.note_step()
+
+    made = run.trainer.take(run.steps_done, run.batches(run.steps_done), settled)
+    if made.coefficient is None:
         saver.note_no_updates()
-    return decision
+    return made
 
 
 def _other_schedule(run: OpenedRun) -> Diagnostic | None:
@@ -195,18 +192,29 @@ def _progress(run: OpenedRun, console: Console) -> Progress:
 class _Lines:
     """Files that grow by lines."""
 
+    log: RunLog
     metrics: StepWriter[StepMetrics]
     validation: StepWriter[ValidationPoint] | None
 
 
 class _Loop:
+    """Takes steps, and does between them what is due.
+
+    Args:
+        run: its steps.
+        saver: saves them.
+        lines: where each is written.
+        progress: shows them.
+        validation_data: held-out documents; ``None`` where nobody evaluates.
+    """
+
     def __init__(
         self,
         run: OpenedRun,
         saver: Saver,
-        validation_data: TokenDataset | None,
         lines: _Lines,
         progress: Progress,
+        validation_data: TokenDataset | None,
     ) -> None:
         self._run = run
         self._saver = saver
@@ -238,14 +246,14 @@ class _Loop:
         self._meter.start()
         with self._traced(step):
             try:
-                decision = run_step(run, self._saver)
+                made = run_step(run, self._saver)
             except NotFiniteError as found:
                 self._end_in_error(step, found)
         metrics = self._meter.stop(
             step,
             loss=run.trainer.loss,
-            learning_rate=run.trainer.learning_rate(step),
-            grad_norm=decision.grad_norm,
+            learning_rate=run.trainer.rates.at(step),
+            grad_norm=made.norm,
             num_tokens=run.trainer.num_tokens,
             systems=() if run.systems is None else run.systems.last_step,
         )
@@ -313,13 +321,12 @@ class _Loop:
         told = [text for method in self._run.methods if (text := method.tell(point))]
         text = "; ".join([f"step {step + 1}: validation loss {loss:.4f}", *told])
         if told:
-            RunLog(self._run.folder.log).write(text)
+            self._lines.log.write(text)
         self._lines.validation.append(point)
         self._progress.note(text)
 
     def _end_in_error(self, step: int, found: NotFiniteError) -> NoReturn:
         run = self._run
-        run.trainer.abandon_step()
         unsaved: tuple[Diagnostic, ...] = ()
         try:
             where = f"are safe in {self._saver.rescue() or run.folder.store}"
@@ -329,7 +336,7 @@ class _Loop:
             "loss-not-finite",
             f"step {step}: {found.what}",
             notes=(
-                f"the learning rate of this step is {run.trainer.learning_rate(step):.6g}",
+                f"the learning rate of this step is {run.trainer.rates.at(step):.6g}",
                 f"nothing of the step was applied; the {step} steps before it {where}",
             ),
             help="lower optimizer.learning_rate, warm up longer or set clip_norm, and go on from "

@@ -154,10 +154,16 @@ class GradientLedger:
             for name in held:
                 self.write(name, self.read(name).div_(scale))
 
-    @property
-    def is_clipped(self) -> bool:
-        """Whether gradients of the step under way are still to be multiplied."""
-        return any(name not in self._applied for name in self._factors)
+    def refuse_second_clip(self) -> None:
+        """Raise ``clipped-twice`` where gradients of the step under way are to be multiplied."""
+        is_clipped = any(name not in self._applied for name in self._factors)
+        if self._execution.updater.keeps_masters and is_clipped:
+            raise error(
+                "clipped-twice",
+                "the gradients of this step are clipped already, and fp32 masters are updated by "
+                "gradients that are multiplied once",
+                help="call streamed.clip_grad_norm_ once between backward and optimizer.step()",
+            )
 
     def _write_factors(self, names: Iterable[str]) -> None:
         by_record: dict[str, list[str]] = {}

@@ -22,6 +22,7 @@ from openwafer.training.frontends.loop.released_parameters import Home, Released
 from openwafer.training.frontends.loop.stored_states import StoredState, StoredStates
 from openwafer.training.frontends.loop.stored_tensor import StoredTensor
 from openwafer.training.frontends.loop.stored_values import StoredValues
+from openwafer.training.step.step import clip
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.execute.passes import PassObserver
 from openwafer.training.stream.records import weights_of
@@ -271,6 +272,21 @@ class LoopHooks(PassObserver):
             type(owner).zero_grad(owner)  # type: ignore[arg-type]
         finally:
             self.ledger.looks_empty = False
+
+    def clip(self, max_norm: float, norm_type: float, *, error_if_nonfinite: bool) -> torch.Tensor:
+        """Clip the gradients of this step; see :meth:`StreamedLoop.clip_grad_norm_`."""
+        ledger = self.ledger
+        ledger.refuse_second_clip()
+        ledger.fill_zeros()
+        self._execution.end_open_pass()
+        self.values.take_gradients()
+        norms = ledger.norms(norm_type)
+        found = clip(
+            norms, self._parameters, max_norm, norm_type, error_if_nonfinite=error_if_nonfinite
+        )
+        ledger.multiply(norms, found.coefficient)
+        self.values.give_gradients()
+        return found.norm
 
     def begin_step(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step."""

@@ -57,7 +57,6 @@ from openwafer.training.frontends.loop.model_checks import (
     refuse_tracing,
 )
 from openwafer.training.plan_record import Mode, PlanRecord
-from openwafer.training.store.update_rules.clipping import clip_coefficient, total_norm
 from openwafer.training.stream.assemble import Planned, assemble, plan_run
 from openwafer.training.stream.execute.attachment import Function, Run
 from openwafer.training.stream.execute.execution import StreamedExecution
@@ -457,35 +456,16 @@ class StreamedLoop:
             return nn.utils.clip_grad_norm_(
                 self._model.parameters(), max_norm, norm_type, error_if_nonfinite
             )
-        clip = partial(self._clip, max_norm, norm_type, error_if_nonfinite=error_if_nonfinite)
+
+        def clipped() -> torch.Tensor:
+            assert self._hooks is not None
+            return self._hooks.clip(max_norm, norm_type, error_if_nonfinite=error_if_nonfinite)
+
         if self._systems is None:
-            return clip()
+            return clipped()
         control = self._systems.control
         control.reach("streamed.clip_grad_norm_")
-        return control.share(clip)
-
-    def _clip(self, max_norm: float, norm_type: float, *, error_if_nonfinite: bool) -> torch.Tensor:
-        assert self._execution is not None
-        assert self._hooks is not None
-        ledger, updater = self._hooks.ledger, self._execution.updater
-        if updater.keeps_masters and ledger.is_clipped:
-            raise error(
-                "clipped-twice",
-                "the gradients of this step are clipped already, and fp32 masters are updated by "
-                "gradients that are multiplied once",
-                help="call streamed.clip_grad_norm_ once between backward and optimizer.step()",
-            )
-        ledger.fill_zeros()
-        self._execution.end_open_pass()
-        self._hooks.values.take_gradients()
-        norms = ledger.norms(norm_type)
-        order = [name for name, _ in self._model.named_parameters() if name in norms]
-        total = total_norm(
-            [norms[name] for name in order], norm_type, error_if_nonfinite=error_if_nonfinite
-        )
-        ledger.multiply(order, clip_coefficient(total, max_norm))
-        self._hooks.values.give_gradients()
-        return total
+        return control.share(clipped)
 
     def close(self) -> None:
         """Give model and optimizers their weights and states back, and end the store.

@@ -1,7 +1,7 @@
 """A training step of which each system computes one stage."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,10 +15,11 @@ from openwafer.training.session.forward import ModelForward, model_inputs
 from openwafer.training.session.learning_rates import LearningRates
 from openwafer.training.session.pipelined.messages import BegunPass, Settled
 from openwafer.training.session.seeding import seed_micro_batch
-from openwafer.training.session.speculation import Outcome
 from openwafer.training.session.step_root import weigh
-from openwafer.training.session.systems import NotFiniteError, Systems, even_blocks
-from openwafer.training.session.trainer import CHECK_EVERY, Decision, Trainer
+from openwafer.training.session.systems import Systems, even_blocks
+from openwafer.training.session.trainer import CHECK_EVERY, Trainer
+from openwafer.training.step.gradients import GradientReport
+from openwafer.training.step.step import NotFiniteError
 from openwafer.training.stream.stages.stage_execution import StageExecution
 from openwafer.training.stream.stages.stage_plan import StagePlan
 
@@ -28,16 +29,14 @@ class _Report:
     """What one system knows of a pass, as the others get it.
 
     Attributes:
-        has_overflowed: whether a gradient of its weights is not finite, in an fp16 run.
         losses: of its replica's micro-batches, in the last stage.
-        gradients: names of weights that have one here.
-        norms: theirs, where a run clips.
+        names: of weights that have a gradient here.
+        gradients: what it knows of those.
     """
 
-    has_overflowed: bool
     losses: Sequence[float]
-    gradients: Sequence[str]
-    norms: Mapping[str, torch.Tensor]
+    names: Sequence[str]
+    gradients: GradientReport
 
 
 def block_of(plan: StagePlan, rank: int, num: int) -> range:
@@ -46,7 +45,7 @@ def block_of(plan: StagePlan, rank: int, num: int) -> range:
 
 
 class StageTrainer(Trainer):
-    """Runs the steps of one stage; see :class:`Trainer`.
+    """Takes the steps of one stage; see :class:`Trainer`.
 
     The system that leads calls it as any trainer. The others call :meth:`follow` and :meth:`settle`
     when they are told.
@@ -60,54 +59,45 @@ class StageTrainer(Trainer):
         config: RunConfig,
         systems: Systems,
     ) -> None:
-        super().__init__(model, execution, rates, config)
-        self.systems = systems
+        super().__init__(model, execution, rates, config, systems)
+        self._joined = systems
         self._stage = execution
         systems.replicas.digests.where = execution.plan.where(systems.rank)
         self._block = partial(block_of, execution.plan, systems.rank)
         # Weights of other systems that have a gradient in the step under way.
         self._elsewhere: list[str] = []
 
-    def _run(self, step: int, batches: Sequence[Batch]) -> Outcome:
-        systems = self._joined
+    def run(self, number: int, batches: Sequence[Batch]) -> Sequence[float]:
+        """See :class:`Step`."""
+        self.rates.set(number)
         begun = BegunPass(
-            step,
-            self._scale,
-            step % CHECK_EVERY == 0,
+            number,
+            self.gradients.scale,
+            number % CHECK_EVERY == 0,
             inputs=tuple(model_inputs(self._model, batch) for batch in batches),
             num_targets=tuple(batch.num_targets for batch in batches),
         )
         self.num_tokens = sum(batch.num_tokens for batch in batches)
-        with systems.step(begun):
+        with self._joined.step(begun):
             losses = self._compute(begun)
         for index, loss in enumerate(losses):
             if not math.isfinite(loss):
                 raise NotFiniteError(f"the loss of micro-batch {index} is {loss}")
         pairs = zip(losses, begun.shares, strict=True)
         self.loss = math.fsum(loss * share for loss, share in pairs)
-        self._total = None if self._config.clip_norm is None else self._norm.total()
-        return Outcome(tuple(losses), None if self._total is None else self._total.item())
+        return losses
 
     def follow(self, begun: BegunPass) -> None:
         """Compute this system's stage of a step."""
-        self._rates.set(begun.step)
-        if self.scaler is not None:
-            self.scaler.restore({"scale": begun.loss_scale, "num_good_steps": 0})
+        self.rates.set(begun.step)
+        self.gradients.begin(begun.loss_scale)
         with self._joined.measured(begun):
             self._compute(begun)
-        self._norm.give()
         self._elsewhere.clear()
 
     def settle(self, settled: Settled) -> None:
         """Apply or forget what :meth:`follow` has computed."""
-        super().apply(Decision(None, settled.coefficient))
-        if self.scaler is not None:
-            self.scaler.abandon_step()
-
-    @property
-    def _joined(self) -> Systems:
-        assert self.systems is not None
-        return self.systems
+        super().apply(settled.coefficient)
 
     def _compute(self, begun: BegunPass) -> Sequence[float]:
         """Run the pass, and let all systems know of it; returns the losses."""
@@ -128,30 +118,24 @@ class StageTrainer(Trainer):
         return self._exchange(losses)
 
     def _exchange(self, losses: Sequence[float]) -> Sequence[float]:
-        own = _Report(
-            self.scaler is not None and self.scaler.has_overflowed,
-            losses,
-            [name for name, one in self._model.named_parameters() if one.grad is not None],
-            self._norm.give(),
-        )
+        names = [name for name, one in self._model.named_parameters() if one.grad is not None]
+        own = _Report(losses, names, self.gradients.report)
         reports = self._joined.gathered(own, "what it knows of its pass")
         # In the order of the micro-batches, as the replicas have theirs.
         all_losses: list[float] = []
         for rank, report in enumerate(reports):
             assert isinstance(report, _Report)
-            self._norm.take(report.norms)
+            self.gradients.add(report.gradients)
             if rank != self._joined.rank:
-                self._elsewhere += report.gradients
-                if self.scaler is not None and report.has_overflowed:
-                    self.scaler.note_overflow()
+                self._elsewhere += report.names
             all_losses += report.losses
         return all_losses
 
-    def apply(self, decision: Decision) -> None:
-        """See :class:`Trainer`."""
-        with self._joined.doing(Settled(decision.coefficient)):
-            super().apply(decision)
-        if decision.coefficient is not None:
+    def apply(self, coefficient: float | None) -> None:
+        """See :class:`Step`."""
+        with self._joined.doing(Settled(coefficient)):
+            super().apply(coefficient)
+        if coefficient is not None:
             self._count(self._elsewhere)
         self._elsewhere.clear()
 
@@ -161,8 +145,8 @@ class StageTrainer(Trainer):
         for name in filter(updater.trains, elsewhere):
             updater.count(name, updater.counts.steps_applied - 1)
 
-    def abandon_step(self) -> None:
-        """See :class:`Trainer`."""
+    def abandon(self) -> None:
+        """See :class:`Step`."""
         self._elsewhere.clear()
         with self._joined.doing(Settled(None)):
-            super().abandon_step()
+            super().abandon()

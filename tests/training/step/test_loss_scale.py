@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from openwafer.training.session.loss_scale import LossScaler, LossScaling
+from openwafer.training.step.gradients import GradientReport, StepGradients
+from openwafer.training.step.loss_scale import LossScaler, LossScaling
 
 
 class TorchLoop:
@@ -30,6 +31,10 @@ class TorchLoop:
         return unscaled, self.scaler.get_scale()
 
 
+def scaled_gradients() -> StepGradients:
+    return StepGradients(is_clipped=True, is_scaled=True)
+
+
 def gradients(num_steps: int) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(3)
     drawn = [torch.randn(3, generator=generator) * 1e4 for _ in range(num_steps)]
@@ -43,37 +48,53 @@ def gradients(num_steps: int) -> list[torch.Tensor]:
     [LossScaling(growth_interval=2), LossScaling(3.7, 1.3, 0.77, 3), LossScaling(1e38, 2.0)],
 )
 def test_scale_and_gradients_follow_grad_scaler_bit_for_bit(config: LossScaling) -> None:
-    scaler, loop = LossScaler(config), TorchLoop(config)
+    scaler, scaled, loop = LossScaler(config), scaled_gradients(), TorchLoop(config)
     for gradient in gradients(40):
         expected, expected_scale = loop.step(gradient)
+        scaled.begin(scaler.scale)
         mine = gradient.clone()
-        scaler.unscale([mine])
-        scaler.end_step()
+        scaled.watch({"weight": mine})
+        scaler.end_step(has_overflowed=scaled.has_overflowed)
         assert torch.equal(mine.nan_to_num(), expected.nan_to_num())
         assert scaler.scale == expected_scale
 
 
 def test_one_value_that_is_not_finite_makes_the_step_an_overflow() -> None:
-    scaler = LossScaler(LossScaling())
-    scaler.unscale([torch.ones(2), torch.tensor([1.0, float("inf")])])
-    scaler.unscale([torch.ones(5)])
-    assert scaler.end_step()
+    scaled = scaled_gradients()
+    scaled.watch({"first": torch.ones(2), "second": torch.tensor([1.0, float("inf")])})
+    scaled.watch({"third": torch.ones(5)})
+    assert scaled.report.has_overflowed
 
 
-def test_an_overflow_is_forgotten_with_its_step() -> None:
-    scaler = LossScaler(LossScaling())
-    scaler.unscale([torch.tensor([float("nan")])])
-    scaler.abandon_step()
-    assert not scaler.end_step()
+def test_an_overflow_is_forgotten_with_its_pass() -> None:
+    scaled = scaled_gradients()
+    scaled.watch({"weight": torch.tensor([float("nan")])})
+    scaled.begin(1.0)
+    assert not scaled.has_overflowed
+
+
+def test_an_overflow_on_another_system_is_one_of_the_step() -> None:
+    scaled = scaled_gradients()
+    scaled.add(GradientReport(has_overflowed=True))
+    assert scaled.has_overflowed
+
+
+def test_norms_are_those_of_gradients_without_the_scale() -> None:
+    scaled = scaled_gradients()
+    scaled.begin(1024.0)
+    scaled.watch({"weight": torch.tensor([3.0, 4.0]) * 1024.0})
+    assert scaled.norms == {"weight": torch.tensor(5.0)}
 
 
 def test_a_restored_scaler_goes_on_where_the_other_stopped() -> None:
     config = LossScaling(3.7, 1.3, 0.77, 3)
     first, second = LossScaler(config), LossScaler(config)
     for _ in range(5):
-        first.end_step()
+        first.end_step(has_overflowed=False)
     second.restore(first.state())
-    assert (first.end_step(), first.state()) == (second.end_step(), second.state())
+    for scaler in (first, second):
+        scaler.end_step(has_overflowed=False)
+    assert first.state() == second.state() != LossScaler(config).state()
 
 
 def test_a_scaling_that_cannot_work_is_refused() -> None:

@@ -1,12 +1,12 @@
 """Dynamic loss scaling for fp16, by the kernels that ``torch.amp.GradScaler`` calls."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from openwafer.config import InvalidFieldError
-from openwafer.training.torch_private import unscale_and_check, update_scale
+from openwafer.training.torch_private import update_scale
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class LossScaling:
 
 
 class LossScaler:
-    """The scale of a run and the overflow check of the step under way.
+    """The scale of a run.
 
     Attributes:
         scale: what the loss of the next backward is multiplied by.
@@ -47,51 +47,23 @@ class LossScaler:
         self._config = config
         self._scale = torch.tensor(config.initial_scale, dtype=torch.float32)
         self._num_good_steps = torch.tensor(0, dtype=torch.int32)
-        self._overflows: dict[torch.device, torch.Tensor] = {}
 
     @property
     def scale(self) -> float:
         """See the class."""
         return self._scale.item()
 
-    def unscale(self, gradients: Collection[torch.Tensor]) -> None:
-        """Divide gradients by the scale in place and note whether one is not finite."""
-        # As in GradScaler: 1 / scale may underflow in fp32 where it does not in fp64.
-        inverse = self._scale.double().reciprocal().float()
-        for gradient in gradients:
-            device = gradient.device
-            overflow = self._overflows.setdefault(device, torch.zeros(1, device=device))
-            unscale_and_check([gradient], overflow, inverse.to(device))
-
-    def note_overflow(self) -> None:
-        """A gradient that another system has is not finite."""
-        self._overflows[torch.device("cpu")] = torch.ones(1)
-
-    @property
-    def has_overflowed(self) -> bool:
-        """Whether a gradient of the step under way is not finite."""
-        return any(bool(found.item()) for found in self._overflows.values())
-
-    def end_step(self) -> bool:
-        """Move the scale; return whether the gradients of this step overflowed."""
-        overflow = torch.zeros(1)
-        for found in self._overflows.values():
-            overflow += found.cpu()
-        self._overflows.clear()
+    def end_step(self, *, has_overflowed: bool) -> None:
+        """Move the scale, by whether the gradients of a step overflowed."""
         config = self._config
         update_scale(
             self._scale,
             self._num_good_steps,
-            overflow,
+            torch.tensor([float(has_overflowed)]),
             config.growth_factor,
             config.backoff_factor,
             config.growth_interval,
         )
-        return bool(overflow.item())
-
-    def abandon_step(self) -> None:
-        """Forget the overflow check of a step that is not finished."""
-        self._overflows.clear()
 
     def state(self) -> dict[str, float]:
         """The scale and the good steps in a row, for a commit."""

@@ -9,14 +9,14 @@ same pass makes the same gradients, so the bits are those of the step that waits
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import nn
 
 from openwafer.diagnostics import error
-from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.stream.execute.execution import Execution, StreamedExecution
 from openwafer.training.stream.execute.snapshot import Snapshot
 from openwafer.training.stream.schedule import UpdateTiming
 
@@ -31,19 +31,24 @@ class Outcome:
 
     Attributes:
         losses: of the micro-batches.
-        norm: of all gradients; ``None`` where nobody has taken it.
+        norm: of all gradients before they are clipped; ``None`` where nothing clips.
+        coefficient: multiplies the gradients when they are applied; ``None`` forgets them, because
+            those of an fp16 step overflowed.
     """
 
     losses: tuple[float, ...]
     norm: float | None
+    coefficient: float | None = field(default=1.0, repr=False)
 
 
 class Speculation:
     """Decides from the last steps which of the next are updated at once, and undoes those.
 
     Args:
-        execution: of a plan with updates on push.
+        execution: runs the steps; updates can be undone where it streams by a plan of updates on
+            push. Others are never made at once.
         model: what it runs.
+        is_needed: whether a step may multiply its gradients when all of them are known.
 
     Attributes:
         undone: of the last steps, oldest first: whether updates made at once were not, or would
@@ -51,40 +56,49 @@ class Speculation:
         is_under_way: whether the step under way is updated at once.
     """
 
-    def __init__(self, execution: StreamedExecution, model: nn.Module) -> None:
+    def __init__(self, execution: Execution, model: nn.Module, *, is_needed: bool) -> None:
         self.undone: tuple[bool, ...] = ()
         self.is_under_way = False
-        self._execution = execution
+        self._execution: StreamedExecution | None = None
+        if is_needed and isinstance(execution, StreamedExecution):
+            self._execution = execution if execution.link.timing is UpdateTiming.ON_PUSH else None
         self._model = model
         self._before = Snapshot(())
 
     def begin_step(self) -> None:
         """Choose how the next step is updated."""
+        if self._execution is None:
+            return
         # Who looks at micro-batches would see those of a step that is run again twice.
         is_watched = self._execution.executor.gradients.watchers.has_any
         self.is_under_way = sum(self.undone) <= MAX_UNDONE and not is_watched
         if self.is_under_way:
-            self._execution.update_on(UpdateTiming.ON_PUSH)
+            self.update_at_once()
             self._before = Snapshot(_state_of(self._model))
         else:
             self._execution.update_on(UpdateTiming.ON_FETCH)
 
+    def update_at_once(self, coefficient: float = 1.0) -> None:
+        """Update in the next pass, with gradients times the coefficient."""
+        if self._execution is not None:
+            self._execution.update_on(UpdateTiming.ON_PUSH, coefficient)
+
     def undo(self) -> None:
         """Make the store, the counts and the model what they were before the step."""
-        if self.is_under_way:
+        if self._execution is not None and self.is_under_way:
             self._execution.roll_back()
             self._before.put_back()
 
-    def begin_again(self, coefficient: float) -> None:
-        """Undo the step; its next pass updates with gradients times the coefficient."""
-        self.undo()
-        self._execution.update_on(UpdateTiming.ON_PUSH, coefficient)
-
     def end_step(self, *, is_undone: bool) -> None:
         """Remember whether updates at once were right, or would have been."""
-        self.undone = (*self.undone, is_undone)[-NUM_REMEMBERED:]
+        self.restore((*self.undone, is_undone)[-NUM_REMEMBERED:])
         self.is_under_way = False
         self._before = Snapshot(())
+
+    def restore(self, undone: tuple[bool, ...]) -> None:
+        """Take over what :attr:`undone` of another process was."""
+        if self._execution is not None:
+            self.undone = undone
 
 
 def require_same(first: Outcome, second: Outcome) -> None:
