@@ -62,6 +62,11 @@ class ToldStep(Step):
         self.execution.discard_gradients()
 
 
+def given(weight: nn.Parameter) -> torch.Tensor:
+    assert weight.grad is not None
+    return weight.grad
+
+
 @pytest.fixture
 def streamed() -> Iterator[StreamedRun]:
     opened = StreamedRun(RUN, plan(RUN, STREAMED))
@@ -107,9 +112,9 @@ def test_a_clip_is_that_of_torch_whatever_the_order_of_the_norms(norm_type: floa
     names = sorted(gradients, reverse=True)
     norms = tensor_norms([gradients[name] for name in names], norm_type)
     found = clip(dict(zip(names, norms, strict=True)), gradients, 0.5, norm_type)
-    weights = [nn.Parameter(torch.zeros(7)) for _ in gradients]
-    for weight, gradient in zip(weights, gradients.values(), strict=True):
-        weight.grad = gradient.clone()
-    assert found.norm == nn.utils.clip_grad_norm_(weights, 0.5, norm_type)
-    clipped = [gradient * found.coefficient for gradient in gradients.values()]
-    assert all(map(torch.equal, (w.grad for w in weights), clipped))
+    weights = {name: nn.Parameter(torch.zeros(7)) for name in gradients}
+    for name, weight in weights.items():
+        weight.grad = gradients[name].clone()
+    assert found.norm == nn.utils.clip_grad_norm_(weights.values(), 0.5, norm_type)
+    clipped = {name: gradient * found.coefficient for name, gradient in gradients.items()}
+    assert differing({name: given(weight) for name, weight in weights.items()}, clipped) == []
