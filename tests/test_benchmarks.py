@@ -28,6 +28,7 @@ QUICKEST: dict[str, str] = {
     "bench_sparse.py": "--short --rounds 1 --shapes 1024x1024 --tokens 512 --sparsities 0.9",
     "bench_sparse_neighbours.py": "",
     "bench_sparse_step.py": "--hidden 256 --layers 1 --tokens 1 64 --sparsity 0.9 --rounds 1",
+    "bench_step.py": "--steps 2 --rounds 1",
     "bench_stream.py": "--quick --rounds 1 --out stream.json",
     "bench_systems.py": "--kinds openwafer fsdp2 --steps 4 --hidden 128 --layers 1",
     "bench_timing.py": "--chain 8",
