@@ -361,6 +361,39 @@ def test_what_the_docs_import_is_there() -> None:
     assert missing == []
 
 
+def test_each_room_of_the_training_wing_is_on_its_page() -> None:
+    wing, page = ROOT / "src/openwafer/training", ROOT / "docs/design/rooms.md"
+    rooms = {path.parent.relative_to(wing).as_posix() for path in wing.rglob("*/__init__.py")}
+    named = re.findall(r"^\| `([\w/]+)/` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted(rooms)
+
+
+def names_of_threads(path: Path) -> Iterator[str]:
+    """What threads that a module begins are called, up to a number or another variable part."""
+    constants = dict(re.findall(r'^(\w+): Final = "([\w-]+)"', path.read_text(), re.MULTILINE))
+    for call in (node for node in nodes_of(path) if isinstance(node, ast.Call)):
+        written = {keyword.arg: keyword.value for keyword in call.keywords}
+        match ast.unparse(call.func), call.args, written:
+            case (("Thread" | "threading.Thread"), _, {"name": name}):
+                pass
+            case "ThreadPoolExecutor", _, {"thread_name_prefix": name}:
+                pass
+            case "run_beside", [_, name, *_], _:
+                pass
+            case _:
+                continue
+        text = re.match(r"f?'([\w-]+)|(\w+)", ast.unparse(name))
+        if text and (text[1] or text[2] in constants):
+            yield text[1] or constants[text[2]]
+
+
+def test_each_thread_of_the_training_wing_is_on_its_page() -> None:
+    page = (ROOT / "docs/design/threads.md").read_text(encoding="utf-8")
+    threads = {n for path in python_files("src/openwafer/training") for n in names_of_threads(path)}
+    assert threads >= {"fetch", "store-read-", "relay", "experts", "control"}
+    assert sorted(name for name in threads if f"`{name}" not in page) == []
+
+
 def prose_lines(page: Path) -> Iterator[tuple[int, str]]:
     """Lines but for the rows of tables, which cannot be broken, and what stands in a fence."""
     fence = ""
