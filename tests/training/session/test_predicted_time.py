@@ -1,4 +1,4 @@
-"""The predicted time of a step is near the real one."""
+"""The predicted time of a step is near the real one, which the first steps tell."""
 
 import statistics
 from dataclasses import replace
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from openwafer.figures import Origin
+from openwafer.training.data import SizeChange
 from openwafer.training.metrics import load_run
 from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig
@@ -16,8 +18,8 @@ from tests.training.session.tiny_runs import TinyData, tiny_config, train_quietl
 from tests.training.stream.axes import TIERS
 
 MODEL = GptConfig(hidden_size=512, num_layers=4, num_heads=8, context_length=128)
-# The first steps are metered.
-WARM_UP_STEPS = 4
+# The first steps are metered, and others correct the plan.
+WARM_UP_STEPS = 6
 # Other programs may begin or end between the prediction and the steps.
 MOST_OFF = 2.0
 
@@ -57,3 +59,21 @@ def test_a_sparse_step_takes_about_as_long_as_predicted(
 ) -> None:
     config = timed_config(data, tmp_path, StoreTier.DRAM, num_samples)
     assert is_near(replace(config, sparsity=0.9, sparse_products=products))
+
+
+def test_the_first_steps_that_nothing_meters_correct_the_plan(
+    data: TinyData, tmp_path: Path
+) -> None:
+    run = load_run(train_quietly(replace(tiny_config(data, tmp_path), steps=7)).folder)
+    seconds = [row.seconds for row in run.metrics.rows]
+    assert run.plan.predicted_step_seconds == sorted(seconds[3:6])[1]
+    assert run.plan.origins["predicted_step_seconds"] is Origin.MEASURED
+
+
+def test_smaller_batches_than_the_plan_is_of_do_not_correct_it(
+    data: TinyData, tmp_path: Path
+) -> None:
+    config = replace(tiny_config(data, tmp_path), steps=7)
+    batch = replace(config.batch, schedule=(SizeChange(6, 12),))
+    plan = load_run(train_quietly(replace(config, batch=batch)).folder).plan
+    assert plan.origins["predicted_step_seconds"] is Origin.INFERRED

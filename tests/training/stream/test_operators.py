@@ -1,13 +1,14 @@
-"""The operators of a step are counted by kind, and can be called again."""
+"""The operators of a step are counted by kind, and take what rates of the machine say."""
 
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
-from openwafer.training.stream.plan.machine import operators_seconds
-from openwafer.training.stream.plan.operators import Calls, CountingMeter, Operator, TensorKind
+from openwafer.training.stream.plan.machine import measure_rates, operators_seconds
+from openwafer.training.stream.plan.operators import Calls, CountingMeter, Operator
 
 CPU = torch.device("cpu")
 
@@ -75,26 +76,27 @@ def test_an_operator_whose_formula_is_registered_late_has_flops() -> None:
     assert [calls.flops for calls in meter.take_calls().values() if calls.flops] == [5]
 
 
-def test_a_kind_makes_a_tensor_of_its_own_shape_and_strides() -> None:
-    kind = TensorKind.of(torch.ones(3, 4).t())
-    assert TensorKind.of(kind.make(CPU)) == kind
-
-
-def test_a_call_that_is_made_again_returns_what_the_first_one_would() -> None:
-    result = product(num_tokens=5)[0].make_call(CPU)()
-    assert isinstance(result, torch.Tensor)
-    assert torch.equal(result, torch.full((5, 4), 3.0))
-
-
-def test_the_random_numbers_of_a_run_are_not_touched() -> None:
+def test_a_view_reads_no_bytes() -> None:
+    x = torch.ones(8, 8)
     with CountingMeter() as meter:
-        nn.functional.dropout(torch.ones(100), 0.5)
-    before = torch.get_rng_state()
-    operators_seconds(meter.take_calls(), CPU)
-    assert torch.equal(torch.get_rng_state(), before)
+        x.t()
+    assert [calls.num_bytes for calls in meter.take_calls().values()] == [0]
 
 
 def test_twice_the_calls_take_twice_the_time() -> None:
     kind, calls = product(5)
     once = operators_seconds({kind: calls}, CPU)
     assert operators_seconds({kind: replace(calls, number=2)}, CPU) == 2 * once
+
+
+def test_a_call_takes_the_longer_of_its_operations_and_its_bytes_beside_its_overhead() -> None:
+    rates, (kind, _) = measure_rates(CPU), product(5)
+    moves, computes = Calls(1, 1 << 20, torch.float32, 3), Calls(1 << 40, 1, torch.float32, 3)
+    moving, computing = (operators_seconds({kind: calls}, CPU) for calls in (moves, computes))
+    assert moving == pytest.approx(3 * (rates.call_seconds + 2**20 / rates.memory_bytes_per_second))
+    assert computing == pytest.approx(3 * (rates.call_seconds + 2**40 / rates.flops_per_second))
+
+
+def test_rates_of_this_machine_are_above_zero() -> None:
+    rates = measure_rates(CPU)
+    assert min(rates.flops_per_second, rates.memory_bytes_per_second, rates.call_seconds) > 0
