@@ -77,7 +77,7 @@ def _figures(task: TrainingTask, forecast: Forecast) -> Iterator[Figure]:
     one, all_of_them = forecast.step_on(1).seconds, forecast.step_on(num_systems).seconds
     formula = "openwafer.replica_steps.replica_step"
     yield _inferred("micro-batches of a system", max(forecast.blocks), "", "of the one with most")
-    yield _inferred("step on one system", one, "s", f"{formula}, operators timed just now")
+    yield _inferred("step on one system", one, "s", f"{formula}, rates measured just now")
     yield _inferred("step", all_of_them, "s", formula)
     if forecast.measured.store_systems is StoreSystems.ALL:
         first = replace(forecast.measured, store_systems=StoreSystems.FIRST)

@@ -7,7 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
-from openwafer.training.stream.plan.machine import measure_rates, operators_seconds
+from openwafer.training.stream.plan.machine import (
+    call_seconds,
+    flops_per_second,
+    memory_bytes_per_second,
+    operators_seconds,
+)
 from openwafer.training.stream.plan.operators import Calls, CountingMeter, Operator
 
 CPU = torch.device("cpu")
@@ -90,13 +95,15 @@ def test_twice_the_calls_take_twice_the_time() -> None:
 
 
 def test_a_call_takes_the_longer_of_its_operations_and_its_bytes_beside_its_overhead() -> None:
-    rates, (kind, _) = measure_rates(CPU), product(5)
+    kind, _ = product(5)
     moves, computes = Calls(1, 1 << 20, torch.float32, 3), Calls(1 << 40, 1, torch.float32, 3)
     moving, computing = (operators_seconds({kind: calls}, CPU) for calls in (moves, computes))
-    assert moving == pytest.approx(3 * (rates.call_seconds + 2**20 / rates.memory_bytes_per_second))
-    assert computing == pytest.approx(3 * (rates.call_seconds + 2**40 / rates.flops_per_second))
+    bytes_seconds = 2**20 / memory_bytes_per_second(CPU)
+    product_seconds = 2**40 / flops_per_second(CPU, torch.float32)
+    assert moving == pytest.approx(3 * (call_seconds(CPU) + bytes_seconds))
+    assert computing == pytest.approx(3 * (call_seconds(CPU) + product_seconds))
 
 
-def test_rates_of_this_machine_are_above_zero() -> None:
-    rates = measure_rates(CPU)
-    assert min(rates.flops_per_second, rates.memory_bytes_per_second, rates.call_seconds) > 0
+def test_rates_are_measured_once_a_process() -> None:
+    assert call_seconds(CPU) == call_seconds(CPU) > 0
+    assert flops_per_second(CPU, torch.bfloat16) != flops_per_second(CPU, torch.float32)

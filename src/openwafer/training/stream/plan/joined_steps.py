@@ -21,7 +21,7 @@ from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.layers import PINNED
 from openwafer.training.stream.plan.machine import (
-    measure_rates,
+    memory_bytes_per_second,
     operators_seconds,
     optimizer_seconds,
 )
@@ -269,10 +269,9 @@ def measure_step(
     optimizing = sum(optimizer_seconds(plan, schedule.timing, device))
     layers = layer_seconds(visits, sizes, forward, backward)
     updates = {name: optimizing * size / sum(pushed.values()) for name, size in pushed.items()}
-    rates = measure_rates(torch.device("cpu"))
     return MeasuredStep(
         ScheduledStep(schedule, visits, sizes, layers, updates),
-        rates.memory_bytes_per_second,
+        memory_bytes_per_second(torch.device("cpu")),
         plan.layouts,
         store_systems,
     )

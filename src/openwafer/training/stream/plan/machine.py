@@ -6,7 +6,6 @@ operations and its bytes. Shapes and caches are left out: the first steps of a r
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from statistics import median
 from typing import Final
@@ -22,7 +21,8 @@ from openwafer.training.stream.schedule import UpdateTiming
 
 NUM_TRIALS: Final = 3
 PRODUCT_SIZE: Final = 512
-STREAMED_BYTES: Final = 32 << 20
+# Larger than caches.
+STREAMED_BYTES: Final = 64 << 20
 NUM_CALLS: Final = 64
 # Loans, bindings, hooks and turns of micro-batches around one layer, forward and backward, each as
 # long as so many calls of operators (docs/journal/training.md, 2026-11-27).
@@ -33,40 +33,34 @@ AROUND_A_LAYER: Final[Mapping[Activations, tuple[int, int]]] = {
 }
 
 
-@dataclass(frozen=True)
-class MachineRates:
-    """Rates of the machine that computes.
-
-    Attributes:
-        flops_per_second: matrix products.
-        memory_bytes_per_second: bytes read and written of arrays beyond the caches.
-        call_seconds: of an operator on next to nothing, forward and backward, half each.
-    """
-
-    flops_per_second: float
-    memory_bytes_per_second: float
-    call_seconds: float
+@cache
+def flops_per_second(device: torch.device, dtype: torch.dtype) -> float:
+    """Of a matrix product, measured once a process."""
+    size = 4096 if device.type == "cuda" else PRODUCT_SIZE
+    left = torch.ones(size, size, device=device, dtype=dtype)
+    return 2 * size**3 / _seconds(lambda: left @ left, device)
 
 
 @cache
-def measure_rates(device: torch.device, dtype: torch.dtype = torch.float32) -> MachineRates:
-    """Time a matrix product of a dtype, a pass over memory and small calls: 0.05 s in all."""
-    size = 4096 if device.type == "cuda" else PRODUCT_SIZE
-    left = torch.ones(size, size, device=device, dtype=dtype)
-    product = _seconds(lambda: left @ left, device)
+def memory_bytes_per_second(device: torch.device) -> float:
+    """Bytes read and written of an array beyond the caches, measured once a process."""
     array = torch.ones(STREAMED_BYTES // 4, device=device)
-    both_ways = _seconds(lambda: array.mul_(1.0), device)
+    return 2 * array.nbytes / _seconds(lambda: array.mul_(1.0), device)
+
+
+@cache
+def call_seconds(device: torch.device) -> float:
+    """What Python and autograd take for an operator on next to nothing, in either pass."""
     small = torch.ones(8, device=device, requires_grad=True)
 
-    def call() -> None:
+    def calls() -> None:
         out = small
         for _ in range(NUM_CALLS):
             out = out * 1.0
         torch.autograd.grad(out.sum(), small)
 
     with torch.enable_grad():
-        each = _seconds(call, device) / (2 * NUM_CALLS)
-    return MachineRates(2 * size**3 / product, 2 * array.nbytes / both_ways, each)
+        return _seconds(calls, device) / (2 * NUM_CALLS)
 
 
 def measure_link(device: Device) -> float:
@@ -86,11 +80,10 @@ def operators_seconds(calls_by_kind: CallsByKind, device: torch.device) -> float
     """Seconds that calls take on a device, one after the other."""
     seconds = 0.0
     for calls in calls_by_kind.values():
-        rates = measure_rates(device)
-        each = calls.num_bytes / rates.memory_bytes_per_second
+        each = calls.num_bytes / memory_bytes_per_second(device)
         if calls.flops:
-            each = max(each, calls.flops / measure_rates(device, calls.dtype).flops_per_second)
-        seconds += calls.number * (rates.call_seconds + each)
+            each = max(each, calls.flops / flops_per_second(device, calls.dtype))
+        seconds += calls.number * (call_seconds(device) + each)
     return seconds
 
 
@@ -103,7 +96,7 @@ def streaming_seconds(plan: StreamPlan, device: Device) -> tuple[float, float]:
         return 0.0, 0.0
     policies = [plan.policies.get(visit.layer, Activations.KEEP) for visit in plan.dry.visits]
     # A loop may call parts of its model, and never the whole.
-    each = max(len(plan.dry.kinds), 1) * measure_rates(device.torch_device).call_seconds
+    each = max(len(plan.dry.kinds), 1) * call_seconds(device.torch_device)
     forward, backward = zip((0, 0), *(AROUND_A_LAYER[policy] for policy in policies), strict=True)
     return each * sum(forward), each * sum(backward)
 
@@ -123,11 +116,11 @@ def optimizer_seconds(
         num_bytes = layout.bytes_of_weights(received)
         gradients += num_bytes
         kept += sum(map(layout.part_bytes, (Part.WEIGHTS, Part.STATES))) if num_bytes else 0
-    rates = measure_rates(device.torch_device if is_resident else torch.device("cpu"))
-    updating = (2 * kept + gradients) / rates.memory_bytes_per_second
+    rate = memory_bytes_per_second(device.torch_device if is_resident else torch.device("cpu"))
+    updating = (2 * kept + gradients) / rate
     if not keeps_gradients:
         return 0.0, updating
-    return updating, (1 if is_resident else 3) * gradients / rates.memory_bytes_per_second
+    return updating, (1 if is_resident else 3) * gradients / rate
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
