@@ -19,7 +19,7 @@ from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreSystems
 from tests.faults.failing_io import Call, FailingIo, Fault
 from tests.training.session.follower_pool import FollowerPool
-from tests.training.session.test_shared_stores import shared_config
+from tests.training.session.test_shared_stores import shared_config, wait_for_stores
 from tests.training.session.tiny_runs import (
     NUM_STEPS,
     TinyData,
@@ -54,7 +54,11 @@ class BrokenRuns:
     def begin(self, size: int, stores: StoreSystems, **changes: Any) -> Path:
         """Train the first steps; returns the run's folder."""
         config = replace(self.config, store_systems=stores, **changes)
-        return train_quietly(config).folder if size == 1 else self._pool.train(config, size).folder
+        if size == 1:
+            return train_quietly(config).folder
+        run = self._pool.train(config, size).folder
+        wait_for_stores(run)
+        return run
 
     def go_on(self, run: Path, size: int, *overrides: str) -> TrainResult:
         """Train the last steps."""

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.folder_lock import folder_to_itself
 from openwafer.training.metrics import METRICS_FORMAT, StepMetrics, read_lines
 from openwafer.training.session import RunConfig, Session, TrainResult, Weights
 from openwafer.training.session.config import (
@@ -168,6 +169,13 @@ def on_disk(data: TinyData, tmp_path: Path) -> RunConfig:
     return shared_config(data, tmp_path, DISK, checkpoint=saving, schedule=CONSTANT)
 
 
+def wait_for_stores(run: Path) -> None:
+    """Return when all systems have closed their stores, which the first one does not wait for."""
+    for store in run.glob("store-*"):
+        with folder_to_itself(store):
+            pass
+
+
 @pytest.fixture(scope="module")
 def unbroken(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
     """The same with two steps more, on one system."""
@@ -180,6 +188,7 @@ def test_a_run_goes_on_from_its_stores(
     on_disk: RunConfig, unbroken: TrainResult, pool: FollowerPool
 ) -> None:
     run = pool.train(on_disk, 2).folder
+    wait_for_stores(run)
     # As a kill between the two halves of a commit leaves it.
     (run / "store-1" / "manifest.json").unlink()
     checkpoints = run / "checkpoints"
@@ -193,9 +202,8 @@ def test_a_run_without_its_stores_goes_on_from_its_checkpoint(
     on_disk: RunConfig, unbroken: TrainResult, pool: FollowerPool
 ) -> None:
     run = pool.train(on_disk, 2).folder
-    # The system that has it may be closing it still.
-    while (run / "store-1").exists():
-        shutil.rmtree(run / "store-1", ignore_errors=True)
+    wait_for_stores(run)
+    shutil.rmtree(run / "store-1")
     said = StringIO()
     result = two_more_steps(run, pool, 2, Console(file=said, width=500))
     told = f"in the stores of 2 systems, and store-1 is not in {run} on {gethostname()}\n"
