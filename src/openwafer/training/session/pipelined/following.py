@@ -15,7 +15,7 @@ from openwafer.training.session.building import (
     plan_input,
 )
 from openwafer.training.session.pipelined.flows import Flows
-from openwafer.training.session.pipelined.leading import StageOfSystem, StageParts
+from openwafer.training.session.pipelined.leading import StageOfSystem, StageParts, store_of
 from openwafer.training.session.pipelined.messages import (
     BegunEvaluation,
     BegunPass,
@@ -23,7 +23,6 @@ from openwafer.training.session.pipelined.messages import (
     Settled,
 )
 from openwafer.training.session.pipelined.plan import as_one_system
-from openwafer.training.session.pipelined.records import take_dealt
 from openwafer.training.session.pipelined.stage_trainer import StageTrainer
 from openwafer.training.session.systems import Systems
 from openwafer.training.store import StoreOptions
@@ -49,8 +48,7 @@ def following_stages(systems: Systems, begun: BegunStages) -> Iterator[Callable[
     device = make_device(plan_input(config, StoreOptions()).chosen_device)
     flows = Flows(workload, begun.stages.layers)
     parts = StageParts(config, workload, updater, device, begun.stages, flows)
-    group = systems.replicas.weights
-    with closed_on_error(take_dealt(begun.stages, FIRST_RANK, group)) as store:
+    with closed_on_error(store_of(begun.stages, systems)) as store:
         execution = StageOfSystem(parts, store, systems)
     try:
         yield partial(_do, systems, execution, execution.trainer(optimizers))

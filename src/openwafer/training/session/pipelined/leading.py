@@ -13,19 +13,18 @@ from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import ModelForward
 from openwafer.training.session.learning_rates import LearningRates
 from openwafer.training.session.pipelined.messages import BegunEvaluation, BegunStages
-from openwafer.training.session.pipelined.records import deal_out, initial, saved
 from openwafer.training.session.pipelined.stage_trainer import StageTrainer, block_of
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.saved_run import SavedRun, to_restore
 from openwafer.training.session.systems import Systems
-from openwafer.training.store import ParameterStore
-from openwafer.training.store.parameter_store import closed_on_error
+from openwafer.training.store import ParameterStore, Part, Tier, load_checkpoint
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import StepContext
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import Workload, autocast
+from openwafer.training.stream.records import write_weights
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.stages.stage_execution import FlowOf, JoinedStages, StageExecution
 from openwafer.training.stream.stages.stage_plan import StagePlan
@@ -155,15 +154,30 @@ def lead_stages(
     assert planned.stages is not None
     config, stages, updater = begun.config, begun.stages, planned.updater
     updater.counts = begun.counts.copy()
+    checkpoint = None
     if saved_run is not None:
-        fill = saved(to_restore(saved_run, stages.all_layouts, folder))
+        checkpoint = to_restore(saved_run, stages.all_layouts, folder)
     else:
         # Nothing was saved, so what lies in the store's place was never promised to anyone.
         folder.delete_store()
-        fill = initial(weights, updater)
     systems.begin(begun)
-    group = systems.replicas.weights
     flow_of = planned.stages.flow_of
     parts = StageParts(config, planned.workload, updater, planned.device, stages, flow_of)
-    with closed_on_error(deal_out(stages, fill, group)) as store:
-        return LeadingStage(parts, store, systems)
+    with ExitStack() as stack:
+        store = stack.enter_context(store_of(stages, systems))
+        execution = LeadingStage(parts, store, systems)
+        stack.callback(execution.close)
+        if checkpoint is not None:
+            load_checkpoint(checkpoint, execution.records)
+        else:
+            write_weights(execution.records, weights)
+            updater.initialise(execution.records)
+        stack.pop_all()
+    return execution
+
+
+def store_of(stages: StagePlan, systems: Systems) -> ParameterStore:
+    """The store of a system's stage, in memory alone; the leader fills it."""
+    layouts = stages.layouts_of(systems.rank)
+    placement = {(name, part): Tier.DRAM for name in layouts for part in Part}
+    return ParameterStore.create(layouts.values(), placement, folder=None, ring_bytes=0)

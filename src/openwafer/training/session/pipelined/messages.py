@@ -12,7 +12,7 @@ from openwafer.training.stream.stages.stage_plan import StagePlan
 
 @dataclass(frozen=True)
 class BegunStages:
-    """A run that begins or goes on; the records follow, in the order of the layouts.
+    """A run that begins or goes on; the leader fills the stores.
 
     Attributes:
         config: of the run.
