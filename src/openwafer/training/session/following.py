@@ -28,8 +28,7 @@ from openwafer.training.session.step_root import StepRoot
 from openwafer.training.session.systems import BegunRun, BegunStep, Measure, Systems
 from openwafer.training.step.step import NotFiniteError
 from openwafer.training.store import StoreOptions
-from openwafer.training.stream.execute.execution import StreamedExecution
-from openwafer.training.stream.execute.replica_execution import ReplicaExecution
+from openwafer.training.stream.execute.execution import without_records
 from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.plan.dry_run import autocast
 
@@ -88,13 +87,12 @@ class _Follower:
         self._device = make_device(plan_input(config, StoreOptions()).chosen_device)
         casting = partial(autocast, self._device.torch_device, config.precision.autocast_dtype)
         self._owned: OwnedRecords | None = None
-        self._execution: ReplicaExecution | StreamedExecution
         if begun.shares:
             self._owned = OwnedRecords(systems, begun, self._model, self._device, casting)
             self._execution = self._owned.execution
         else:
             replicas = systems.replicas_by(config.reduction, {})
-            self._execution = ReplicaExecution(
+            self._execution = without_records(
                 self._model, begun.contract.plan, self._device, casting, replicas
             )
         self._execution.executor.watch.hold_to(begun.contract)

@@ -46,9 +46,12 @@ from openwafer.training.frontends.loop.released_parameters import Home, Released
 from openwafer.training.frontends.loop.stored_tensor import Backing, StoredTensor, Values
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import closed_on_error
-from openwafer.training.stream.execute.execution import StepContext, StreamedExecution
+from openwafer.training.stream.execute.execution import (
+    StepContext,
+    StreamedExecution,
+    without_records,
+)
 from openwafer.training.stream.execute.passes import PassObserver
-from openwafer.training.stream.execute.replica_execution import ReplicaExecution
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.records import lay_out_records
@@ -178,12 +181,12 @@ class FollowedHooks(PassObserver):
         follow(begun.contract, self.executor)
         self._attach()
 
-    def _executed(self, begun: BegunLoop, home: LoopHome) -> ReplicaExecution | StreamedExecution:
+    def _executed(self, begun: BegunLoop, home: LoopHome) -> StreamedExecution:
         """What runs the model: over records of its own, where this system has any."""
         model, systems, plan = self._model, self._systems, begun.contract.plan
         device = make_device(home.given.chosen_device)
         if not systems.are_dealt:
-            return ReplicaExecution(model, plan, device, nullcontext, systems.replicas)
+            return without_records(model, plan, device, nullcontext, systems.replicas)
         updater = Updater([*self._names], model, keeps_masters=home.keeps_masters)
         share = begun.shares[systems.rank]
         self._check_states(plan, share, updater)
@@ -240,9 +243,8 @@ class FollowedHooks(PassObserver):
     def begin_backward(self) -> None:
         """See :class:`PassObserver`."""
         with self._systems.beginning_backward(self.executor):
-            if isinstance(self._execution, StreamedExecution):
-                # Gradients that arrive are of the next step: those of the last must be gone.
-                self._execution.flush()
+            # Gradients that arrive are of the next step: those of the last must be gone.
+            self._execution.flush()
 
     def _home(self, name: str) -> Home:
         backing = self._weights(name)

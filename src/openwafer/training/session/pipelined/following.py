@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from openwafer.training.collectives.group import FIRST_RANK
 from openwafer.training.session.building import (
     build_hollow_model,
     make_optimizers,

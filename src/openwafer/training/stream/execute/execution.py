@@ -361,6 +361,20 @@ class StreamedExecution:
         self.link.close()
 
 
+def without_records(
+    model: nn.Module,
+    plan: StepPlan,
+    device: Device,
+    autocast: Callable[[], AbstractContextManager[object]],
+    replicas: Replicas,
+) -> StreamedExecution:
+    """The execution of a rank that owns nothing: weights come, gradients go, none is updated."""
+    assert plan.schedule is not None
+    store = ParameterStore.create((), {}, folder=None, ring_bytes=0)
+    context = StepContext(plan.schedule.timing, autocast, replicas)
+    return StreamedExecution(model, plan, store, Updater((), model), device, context)
+
+
 class ResidentExecution:
     """Weights stay on the device: the parameters are the store's own memory.
 

@@ -35,7 +35,7 @@ class LoopLink(ReplicaLink):
         self,
         replicas: Replicas,
         records: Mapping[str, Mapping[str, Tensor]],
-        own: StoreLink | None,
+        own: StoreLink,
         *,
         group: Group,
         divisor: int = 1,
@@ -84,7 +84,7 @@ class LoopLink(ReplicaLink):
 
     def _records_kept(self) -> list[str]:
         """Records of which this rank has a sum to begin with, or to send to rank 0."""
-        own = [] if self._own is None else filter(self._own.kept.has_bytes, self._own.store.layouts)
+        own = filter(self._own.kept.has_bytes, self._own.store.layouts)
         return [*own, *self.kept_elsewhere.records]
 
     def end_pass(self) -> None:

@@ -12,7 +12,7 @@ A pass without gradients belongs to the rank that leads, to which owners send wh
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -118,7 +118,7 @@ class ReplicaLink:
         replicas: the ranks.
         records: by name, the parameters of each record that get a gradient, of which shapes and
             dtypes count; equal on all ranks, in the same order.
-        own: over this rank's own records; ``None`` where it has no store.
+        own: over this rank's own records.
 
     Attributes:
         experts: what this rank computes for others, and they for it; ``None`` where nobody does.
@@ -129,7 +129,7 @@ class ReplicaLink:
     is_of_several = True
 
     def __init__(
-        self, replicas: Replicas, records: Mapping[str, Mapping[str, Tensor]], own: StoreLink | None
+        self, replicas: Replicas, records: Mapping[str, Mapping[str, Tensor]], own: StoreLink
     ) -> None:
         owners = {record: replicas.owners.get(record, FIRST_RANK) for record in records}
         self._own, self._digests = own, replicas.digests
@@ -141,7 +141,6 @@ class ReplicaLink:
         trained = {record: tensors for record, tensors in records.items() if tensors}
         kind = OrderedSums if replicas.reduction is Reduction.ORDERED else ReducedSums
         self._sums = kind(replicas.gradients, trained, owners, size, replicas.waits)
-        self._on_update: Callable[[str], None] = lambda record: None
         # Fetches of this pass whose broadcast has not begun.
         self._waiting: deque[_Fetch] = deque()
         # Weights that come for a pass of this rank alone.
@@ -156,25 +155,22 @@ class ReplicaLink:
     @property
     def on_update(self) -> Callable[[str], None]:
         """See :class:`HostLink`."""
-        return self._on_update
+        return self._own.on_update
 
     @on_update.setter
     def on_update(self, told: Callable[[str], None]) -> None:
-        self._on_update = told
-        if self._own is not None:
-            self._own.on_update = told
+        self._own.on_update = told
 
     def begin_pass(self, actions: Sequence[Action]) -> None:
         """See :class:`HostLink`."""
         self._open()
-        if self._own is not None:
-            # When a sum is complete is nothing that the schedule knows.
-            self._foreseen = [
-                position
-                for position, one in enumerate(actions)
-                if one.kind in FORESEEN and one.target in self._owned
-            ]
-            self._own.begin_pass([replace(actions[n], keeps_loan=False) for n in self._foreseen])
+        # When a sum is complete is nothing that the schedule knows.
+        self._foreseen = [
+            position
+            for position, one in enumerate(actions)
+            if one.kind in FORESEEN and one.target in self._owned
+        ]
+        self._own.begin_pass([replace(actions[n], keeps_loan=False) for n in self._foreseen])
 
     def _open(self) -> None:
         """A pass begins, if none is open; with gradients switched on, it is one of all ranks."""
@@ -188,8 +184,7 @@ class ReplicaLink:
 
     def advance(self, position: int) -> None:
         """See :class:`HostLink`."""
-        if self._own is not None:
-            self._own.advance(bisect_left(self._foreseen, position))
+        self._own.advance(bisect_left(self._foreseen, position))
         self._begin_broadcasts()
         if self._is_summing:
             self._take_all(self._sums.ready())
@@ -223,7 +218,6 @@ class ReplicaLink:
             self._coming.pop(record).wait()
             return None
         if not self._is_joint:
-            assert self._own is not None
             return self._own.complete(record)
         while any(fetch.record == record for fetch in self._waiting):
             first = self._waiting[0].record
@@ -238,7 +232,7 @@ class ReplicaLink:
         """Begin those whose weights are there, in the order of the fetches."""
         while self._waiting and not self._is_coming(self._waiting[0].record):
             fetch = self._waiting.popleft()
-            with nullcontext() if self._own is None else self._own.host_section():
+            with self._own.host_section():
                 self._broadcasts.begin(fetch.record, fetch.slot)
 
     def _is_coming(self, record: str) -> bool:
@@ -282,7 +276,7 @@ class ReplicaLink:
 
     def _take_all(self, sums: Iterable[Sum]) -> None:
         for one in sums:
-            if self._own is not None and one.tensors:
+            if one.tensors:
                 with self._own.host_section():
                     self._own.push(one.record, [one.tensors])
 
@@ -305,8 +299,7 @@ class ReplicaLink:
         if self._broadcasts.digest is not None:
             self._digests.last = {WEIGHTS: self._broadcasts.digest}
         self._is_open = False
-        if self._own is not None:
-            self._own.end_pass()
+        self._own.end_pass()
 
     def abandon(self) -> None:
         """See :class:`HostLink`. The sums under way are lost, and the ranks with them."""
@@ -317,8 +310,7 @@ class ReplicaLink:
         if self.experts is not None and self._is_open:
             self.experts.abandon()
         self._is_open = False
-        if self._own is not None:
-            self._own.abandon()
+        self._own.abandon()
 
     def close(self) -> None:
         """End the threads."""
@@ -328,7 +320,7 @@ class ReplicaLink:
 
 
 def replica_link(
-    replicas: Replicas, weights: DeviceWeights, split: Partition, own: StoreLink | None
+    replicas: Replicas, weights: DeviceWeights, split: Partition, own: StoreLink
 ) -> ReplicaLink:
     """The link of a rank among others.
 
@@ -336,7 +328,7 @@ def replica_link(
         replicas: the ranks.
         weights: the model's, as the device has them.
         split: the model's records.
-        own: over this rank's own records, if it has a store.
+        own: over this rank's own records.
     """
     records = {
         record: {name: weights.parameters[name] for name in names}
