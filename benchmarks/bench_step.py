@@ -28,7 +28,7 @@ from walks import TINY
 from openwafer import stream_weights
 from openwafer.training.data import DataSource, SourceKind
 from openwafer.training.data.tokenizer import TokenizerTraining
-from openwafer.training.models import build, with_vocab_size
+from openwafer.training.models.build import build, with_vocab_size
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig
 from openwafer.training.session.config import CheckpointConfig, StreamingConfig

@@ -18,6 +18,7 @@ functions is left as it is.
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from threading import Event, Thread
 from typing import Final
 
@@ -62,7 +63,7 @@ def returning_holes(limit_bytes: int | None) -> Iterator[None]:
     Args:
         limit_bytes: of the resident set, which may be a sixteenth larger; ``None`` is no limit.
     """
-    library = ctypes.CDLL(None)
+    library = _library()
     if limit_bytes is None or not hasattr(library, "malloc_trim"):
         yield
         return
@@ -88,7 +89,12 @@ def _return_holes(limit_bytes: int, trim: Callable[[int], int], ended: Event) ->
             tried_at = max(limit_bytes, left_bytes) + margin_bytes
 
 
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
 def _tune(parameter: int, value: int) -> None:
-    library = ctypes.CDLL(None)
+    library = _library()
     if hasattr(library, "mallopt"):
         library.mallopt(parameter, value)

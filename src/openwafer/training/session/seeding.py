@@ -30,9 +30,11 @@ def generation_seed(seed: int, index: int = 0) -> int:
 
 
 def seed_micro_batch(seed: int, step: int, index: int) -> None:
-    """Set the generators for one micro-batch: torch's on every device, Python's and NumPy's."""
+    """Set the generators for one micro-batch: torch's on devices in use, Python's and NumPy's."""
     drawn = micro_batch_seed(seed, step, index)
-    torch.manual_seed(drawn)
+    # For devices that nobody uses yet, torch notes the stack of every call.
+    is_cuda_used = torch.cuda.is_initialized()
+    (torch if is_cuda_used else torch.default_generator).manual_seed(drawn)
     random.seed(drawn)
     np.random.seed(drawn % 2**32)
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from openwafer.training.store.layout import Part
+from openwafer.training.store.record_access import Arrays
 from openwafer.training.store.update_rules.clipping import tensor_norms
 from openwafer.training.torch_private import unscale_and_check
 
@@ -20,6 +22,23 @@ class GradientReport:
 
     norms: Mapping[str, torch.Tensor] = field(default_factory=dict)
     has_overflowed: bool = False
+
+
+def kept_norms(
+    loan: Arrays, factors: Mapping[str, float], norm_type: float, dtype: torch.dtype | None
+) -> dict[str, torch.Tensor]:
+    """Norms of gradients that the store keeps, by parameter.
+
+    Args:
+        loan: lends them.
+        factors: by parameter, what its gradient is multiplied by first.
+        norm_type: order of the norms.
+        dtype: in which they are taken; ``None`` is that of each gradient.
+    """
+    with torch.no_grad():
+        lent = ((loan.tensor(name, Part.GRADIENTS), factors[name]) for name in factors)
+        scaled = (gradient if factor == 1.0 else gradient * factor for gradient, factor in lent)
+        return dict(zip(factors, tensor_norms(scaled, norm_type, dtype=dtype), strict=True))
 
 
 class StepGradients:

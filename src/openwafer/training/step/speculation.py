@@ -17,6 +17,7 @@ from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.stream.execute.execution import Execution, StreamedExecution
+from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.snapshot import Snapshot
 from openwafer.training.stream.schedule import UpdateTiming
 
@@ -62,8 +63,8 @@ class Speculation:
         self._execution: StreamedExecution | None = None
         if is_needed and isinstance(execution, StreamedExecution):
             self._execution = execution if execution.link.timing is UpdateTiming.ON_PUSH else None
-        self._model = model
-        self._before = Snapshot(())
+        self._model = LayerState(model)
+        self._before: tuple[Snapshot, ...] = ()
 
     def begin_step(self) -> None:
         """Choose how the next step is updated."""
@@ -74,9 +75,10 @@ class Speculation:
         self.is_under_way = sum(self.undone) <= MAX_UNDONE and not is_watched
         if self.is_under_way:
             self.update_at_once()
-            self._before = Snapshot(_state_of(self._model))
+            self._before = self._model.now(), Snapshot(_generators())
         else:
             self._execution.update_on(UpdateTiming.ON_FETCH)
+            self._before = ()
 
     def update_at_once(self, coefficient: float = 1.0) -> None:
         """Update in the next pass, with gradients times the coefficient."""
@@ -87,13 +89,13 @@ class Speculation:
         """Make the store, the counts and the model what they were before the step."""
         if self._execution is not None and self.is_under_way:
             self._execution.roll_back()
-            self._before.put_back()
+            for snapshot in self._before:
+                snapshot.put_back()
 
     def end_step(self, *, is_undone: bool) -> None:
         """Remember whether updates at once were right, or would have been."""
         self.restore((*self.undone, is_undone)[-NUM_REMEMBERED:])
         self.is_under_way = False
-        self._before = Snapshot(())
 
     def restore(self, undone: tuple[bool, ...]) -> None:
         """Take over what :attr:`undone` of another process was."""
@@ -112,10 +114,8 @@ def require_same(first: Outcome, second: Outcome) -> None:
         )
 
 
-def _state_of(model: nn.Module) -> Iterator[tuple[str, object]]:
-    """What a forward may change: attributes and buffers of modules, and random generators."""
+def _generators() -> Iterator[tuple[str, object]]:
+    """Random generators that a forward may draw from."""
     yield "random", random.__dict__["_inst"]
     yield "numpy.random", np.random.__dict__["mtrand"].__dict__["_rand"]
     yield "torch", torch.default_generator
-    for name, module in model.named_modules():
-        yield name, vars(module)

@@ -12,9 +12,9 @@ from typing import Final
 import torch
 
 from openwafer.training.collectives.group import FIRST_RANK, Group, wait_for
+from openwafer.training.step.gradients import kept_norms
 from openwafer.training.store.layout import Part, flat
 from openwafer.training.store.record_access import LentParts, Records
-from openwafer.training.store.update_rules.clipping import tensor_norms
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.updates import StepRules, UpdateCounts
 
@@ -240,12 +240,10 @@ class Owner:
         return tuple(one for one in places if kept.is_waiting(*one))
 
     def _norms(self, asked: TellNorms) -> dict[str, torch.Tensor]:
-        norms = {}
+        norms: dict[str, torch.Tensor] = {}
         for record, factors in asked.factors.items():
-            with self._execution.link.lent(record, Part.GRADIENTS) as loan, torch.no_grad():
-                for name, factor in factors.items():
-                    gradient = loan.tensor(name, Part.GRADIENTS).clone().mul_(factor)
-                    (norms[name],) = tensor_norms([gradient], asked.norm_type, dtype=asked.dtype)
+            with self._execution.link.lent(record, Part.GRADIENTS) as loan:
+                norms |= kept_norms(loan, factors, asked.norm_type, asked.dtype)
         return norms
 
     def _apply(self, step: ApplyStep) -> None:

@@ -8,9 +8,9 @@ from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
 from openwafer.training.frontends.loop.loop_records import LoopRecords
+from openwafer.training.step.gradients import kept_norms
 from openwafer.training.store.layout import Part
 from openwafer.training.store.record_access import Arrays
-from openwafer.training.store.update_rules.clipping import tensor_norms
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.torch_private import graph_task_id
 
@@ -78,9 +78,7 @@ class GradientLedger:
 
     def gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and copies of all gradients, record by record."""
-        yield from self._copies(self.names)
-
-    def _copies(self, wanted: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        wanted = self.names
         for record, names in self._execution.executor.split.records.items():
             held = [name for name in names if name in wanted]
             self._let_written(held)
@@ -89,15 +87,17 @@ class GradientLedger:
                     yield from [(name, self._copy(loan, name)) for name in held]
 
     def norms(self, norm_type: float) -> dict[str, torch.Tensor]:
-        """Norms of all gradients by name, each taken where the gradient is."""
+        """Norms of all gradients by name, each taken where it is; zeros are in the store."""
         names, norm_dtype = self.names, self._execution.updater.norm_dtype
         self._let_written(names)
         factors = {name: self._factors.get(name, 1.0) for name in names}
         of_others = self._records.ask_norms(factors, norm_type)
-        own = {
-            name: tensor_norms([gradient], norm_type, dtype=norm_dtype)[0]
-            for name, gradient in self._copies(set(filter(self._records.is_here, names)))
-        }
+        own: dict[str, torch.Tensor] = {}
+        for record, held in self._execution.executor.split.records.items():
+            here = {n: factors[n] for n in held if n in factors and self._records.is_here(n)}
+            if here:
+                with self._records.lent_in_pass(record, Part.GRADIENTS) as loan:
+                    own |= kept_norms(loan, here, norm_type, norm_dtype)
         return own | of_others()
 
     def read(self, name: str) -> torch.Tensor:
