@@ -40,6 +40,10 @@ BANNED_PARTS = {
     *("utils", "util", "helpers", "helper", "common", "misc"),
     *("manager", "managers", "handler", "handlers", "core", "base"),
 }
+BANNED_NAMES = {
+    *("verdict", "treatment", "spoiler", "take_up", "taken_up", "families", "doubts", "together"),
+    *("portable", "addressed"),
+}
 # Where names stand that torch and numba do not promise to keep; numba documents two of its core.
 HOMES_OF_PRIVATE_NAMES = {
     *("src/openwafer/training/torch_private.py", "src/openwafer/sdk/fabric/one_unit.py"),
@@ -170,6 +174,20 @@ def test_test_names_are_sentences() -> None:
 def test_no_path_part_hides_what_is_inside() -> None:
     parts = [(path, {*path.relative_to(ROOT).with_suffix("").parts}) for path in ALL_CODE]
     assert [str(path) for path, names in parts if names & BANNED_PARTS] == []
+
+
+def test_no_name_is_a_word_that_the_house_replaces() -> None:
+    """Such words are coined, or stand for too many things, to tell a reader what is named."""
+    named = [(path, 1, path.stem) for path in SOURCES]
+    named += [
+        (path, node.lineno, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", node.name).lower())
+        for path in SOURCES
+        for node in nodes_of(path)
+        if isinstance(node, Function | ast.ClassDef)
+    ]
+    assert [
+        place(path, line) for path, line, name in named if name.strip("_") in BANNED_NAMES
+    ] == []
 
 
 def test_no_comment_is_a_banner() -> None:

@@ -98,13 +98,13 @@ def check_sizes(
             )
     _show(found, lengths[0], words)
     for name, growths in (("muP", found.mup), ("standard", found.standard)):
-        print(verdict(name, growths))
+        print(summary(name, growths))
     if picture is not None:
         _draw(picture, found, words)
         print(f"wrote {picture}")
 
 
-def verdict(name: str, growths: tuple[Growth, ...]) -> str:
+def summary(name: str, growths: tuple[Growth, ...]) -> str:
     """Whether all modules stay as they are, and which is furthest from that."""
     is_flat = all(growth.is_flat for growth in growths)
     worst = steepest(growths)

@@ -64,7 +64,7 @@ def images_of(state: LayoutState, options: CompileOptions, analyse: Analyse) -> 
         OpenwaferError: everything wrong that was found.
     """
     making = _Making(options, analyse, np.zeros(state.num_pes, np.int32))
-    for family in _families(state.tiles):
+    for family in _tiles_by_program(state.tiles):
         _analyse_family(making, family)
     if making.findings:
         raise OpenwaferError(*making.findings)
@@ -124,7 +124,7 @@ class _Family:
     columns: tuple[Numbers, ...]
 
 
-def _families(tiles: Sequence[Tiles]) -> Iterator[_Family]:
+def _tiles_by_program(tiles: Sequence[Tiles]) -> Iterator[_Family]:
     together: dict[tuple[Path, Shape], list[Tiles]] = {}
     for one in tiles:
         together.setdefault((one.path, one.shape), []).append(one)

@@ -155,7 +155,7 @@ class _Watch(TorchFunctionMode):
         name = getattr(func, "__name__", str(func))
         result = func(*args, **options)
         operands = pytree.tree_leaves((args, options))
-        self._take_up(operands)
+        self._note_held(operands)
         self._note(name, args, options)
         self._pass_on(name, operands, result)
         self._follow_norms(name, args, result)
@@ -209,7 +209,7 @@ class _Watch(TorchFunctionMode):
             else:
                 self._readers.setdefault(norm, set()).add((self._path[-1], name))
 
-    def _take_up(self, operands: Sequence[Any]) -> None:
+    def _note_held(self, operands: Sequence[Any]) -> None:
         held = [self._holding[id(each)][1] for each in operands if id(each) in self._holding]
         self._held, self._made = frozenset().union(*held), set()
 

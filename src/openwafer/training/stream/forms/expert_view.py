@@ -144,7 +144,7 @@ class ExpertView:
     def transpose(self, first: int, second: int) -> "ExpertView | torch.Tensor":
         """The weight with two dims in the other order; a view for the last two."""
         if {first % self.ndim, second % self.ndim} != {self.ndim - 2, self.ndim - 1}:
-            return self._together().transpose(first, second)
+            return self._all_experts().transpose(first, second)
         turned = not self._is_transposed
         return ExpertView(self.form, self._bring, is_transposed=turned, elsewhere=self._elsewhere)
 
@@ -155,7 +155,7 @@ class ExpertView:
                 return self._expert(int(index))
             if is_place and index.ndim == 1:
                 return self._experts(index)
-        return self._together()[index]
+        return self._all_experts()[index]
 
     def brought(self, experts: Sequence[int]) -> Iterator[nn.Parameter]:
         """The slices of experts one by one, each on the device until others take its place."""
@@ -177,7 +177,7 @@ class ExpertView:
         gathered: torch.Tensor = _Gathered.apply(self, index, hit, *weights)  # type: ignore[no-untyped-call]
         return gathered
 
-    def _together(self) -> torch.Tensor:
+    def _all_experts(self) -> torch.Tensor:
         """All experts."""
         if self.form.refuses_whole:
             raise UsedWholeError(self.form.name)
@@ -192,7 +192,7 @@ class ExpertView:
         is_grouped = named in GROUPED and len(args) == 2 and [*args[1:]] == views
         if is_grouped and given.keys() == {"offs"}:
             return views[0].grouped(func, named, args[0], given["offs"])
-        args, kwargs = pytree.tree_map_only(cls, cls._together, (args, kwargs or {}))
+        args, kwargs = pytree.tree_map_only(cls, cls._all_experts, (args, kwargs or {}))
         return func(*args, **kwargs)
 
     def grouped(
@@ -208,7 +208,7 @@ class ExpertView:
         if self._elsewhere is not None:
             return self._elsewhere(Operator(name, self._is_transposed), rows, sizes)
         if len(sizes) != len(self) or sum(sizes) != len(rows):
-            return multiply(rows, self._together(), offs=offs)
+            return multiply(rows, self._all_experts(), offs=offs)
         hit = [index for index, size in enumerate(sizes) if size] or [0]
         self.form.note_use(hit)
         products = []
@@ -220,7 +220,7 @@ class ExpertView:
         return torch.cat(products)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._together(), name)
+        return getattr(self._all_experts(), name)
 
 
 def _product(
