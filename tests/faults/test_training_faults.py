@@ -84,7 +84,7 @@ def train_with(config: RunConfig, file_io: FailingIo) -> TrainResult | Openwafer
 
 def default_stride(config: RunConfig) -> int:
     """Of so many calls one fails by default; a step that is undone has more of them."""
-    return 80 if config.model == GPT else 20
+    return 150 if config.model == GPT else 40
 
 
 def go_on(config: RunConfig) -> TrainResult:

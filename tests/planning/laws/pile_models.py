@@ -1,6 +1,8 @@
 """The seven models of Cerebras-GPT: arXiv 2304.03208, table 7; FLOPs are rounded there."""
 
-from openwafer.planning.laws import Origin, TrainedPoint
+from functools import cache
+
+from openwafer.planning.laws import ComputeLaw, Fitted, Origin, TrainedPoint, fit_compute_law
 
 LOSSES = {
     2.6e18: 2.608,
@@ -19,3 +21,9 @@ POINTS = tuple(
 CSV = "name,flops,loss,tokenizer,origin\n" + "".join(
     f"{point.name},{point.flops},{point.loss},gpt2,published\n" for point in POINTS
 )
+
+
+@cache
+def law_of_pile() -> Fitted[ComputeLaw]:
+    """Our fit of the points."""
+    return fit_compute_law(POINTS)

@@ -16,9 +16,7 @@ from openwafer.planning.laws import (
     expected_loss,
     fit_compute_law,
 )
-from tests.planning.laws.pile_models import LOSSES, POINTS
-
-FITTED = fit_compute_law(POINTS)
+from tests.planning.laws.pile_models import LOSSES, POINTS, law_of_pile
 
 
 def test_the_published_law_gives_the_seven_published_losses_within_1_percent() -> None:
@@ -31,11 +29,11 @@ def test_kaplans_law_gives_one_nat_at_its_scale_of_compute() -> None:
 
 
 def test_our_fit_of_the_seven_points_finds_the_published_exponent_within_5_percent() -> None:
-    assert FITTED.law.exponent == pytest.approx(CEREBRAS_GPT.exponent, rel=0.05)
+    assert law_of_pile().law.exponent == pytest.approx(CEREBRAS_GPT.exponent, rel=0.05)
 
 
 def test_the_published_constants_lie_within_our_intervals() -> None:
-    for figure in FITTED.constants():
+    for figure in law_of_pile().constants():
         assert figure.low is not None
         assert figure.high is not None
         assert figure.low <= CEREBRAS_GPT.constants()[figure.name] <= figure.high
@@ -49,21 +47,21 @@ def test_points_of_a_law_without_noise_give_its_constants() -> None:
 
 
 def test_the_interval_widens_away_from_the_points() -> None:
-    figures = [expected_loss(FITTED, flops) for flops in (1e20, 1e23, 1e25)]
+    figures = [expected_loss(law_of_pile(), flops) for flops in (1e20, 1e23, 1e25)]
     widths = [(figure.high or math.nan) - (figure.low or math.nan) for figure in figures]
     assert widths == sorted(widths)
 
 
 def test_the_same_seed_gives_the_same_intervals_and_another_other_ones() -> None:
-    assert fit_compute_law(POINTS).constants() == FITTED.constants()
-    assert fit_compute_law(POINTS, Resampling(seed=1)).constants() != FITTED.constants()
+    assert fit_compute_law(POINTS).constants() == law_of_pile().constants()
+    assert fit_compute_law(POINTS, Resampling(seed=1)).constants() != law_of_pile().constants()
 
 
 def test_what_follows_from_a_fit_says_so() -> None:
-    assert {figure.origin for figure in FITTED.constants()} == {Origin.INFERRED}
-    assert {point.origin for point in FITTED.points} == {Origin.PUBLISHED}
+    assert {figure.origin for figure in law_of_pile().constants()} == {Origin.INFERRED}
+    assert {point.origin for point in law_of_pile().points} == {Origin.PUBLISHED}
 
 
 def test_points_without_noise_have_no_scatter() -> None:
     made = [replace(p, loss=CEREBRAS_GPT.loss_at(p.flops)) for p in POINTS]
-    assert fit_compute_law(made).scatter < 1e-6 < FITTED.scatter < 0.01
+    assert fit_compute_law(made).scatter < 1e-6 < law_of_pile().scatter < 0.01

@@ -20,6 +20,7 @@ from openwafer.training.session.config import ScheduleConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.stream.plan.placement import StoreTier
+from tests.tables import checkerboard
 from tests.training.session.tiny_runs import (
     TinyData,
     differing,
@@ -113,8 +114,7 @@ def plain_mup_loop(
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-@pytest.mark.parametrize("is_tied", [True, False])
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize(("optimizer", "is_tied"), checkerboard(("adamw", "sgd"), (True, False)))
 def test_a_streamed_run_under_mup_equals_the_plain_loop(
     data: TinyData, tmp_path: Path, is_tied: bool, optimizer: str
 ) -> None:
