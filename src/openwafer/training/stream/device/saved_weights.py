@@ -19,8 +19,7 @@ _CAST: Final = "ToCopyBackward0"
 _MAX_VIEWS: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Geometry:
+class Geometry(NamedTuple):
     """How a tensor lies in its storage, whatever views led to it.
 
     Attributes:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from threading import get_ident
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
@@ -29,8 +29,7 @@ OWN_DATA: Final[Any] = torch.Tensor.data
 OWN_GRAD: Final[Any] = torch.Tensor.grad
 
 
-@dataclass(frozen=True, slots=True)
-class WeightHandle:
+class WeightHandle(NamedTuple):
     """A weight that autograd saved, by place instead of by value.
 
     Attributes:
