@@ -357,8 +357,13 @@ class DeviceWeights:
     def own_classes(self) -> None:
         """Undo :meth:`release_as`."""
         self._released_class = None
+        self.unwatch()
+
+    def unwatch(self) -> None:
+        """Watch parameters no more; those whose weights are away stay released."""
         for name, parameter in self.parameters.items():
-            parameter.__class__ = self._own_classes[name]
+            if parameter.__class__ is not self._released_class:
+                parameter.__class__ = self._own_classes[name]
 
     def note_update(self, records: Iterable[str]) -> None:
         """An optimizer has stepped, and has changed these records."""

@@ -174,7 +174,7 @@ class Executor:
     def detach(self) -> None:
         """Give the model its own forward methods back."""
         self._undo.close()
-        self.weights.own_classes()
+        self.weights.unwatch()
         self.gradients.watchers.close()
 
     # One pass.
