@@ -29,8 +29,8 @@ from openwafer.training.metrics.step_metrics import measured_peaks
 
 ROOT = Path(__file__).parents[1]
 DEMO = Path(openwafer.cli.__file__).parent / "demo.yaml"
-# The first steps are metered, and others correct the plan.
-WARM_UP_STEPS = 6
+# The first steps are metered, which takes time of its own.
+WARM_UP_STEPS = 4
 SEQUENCE_LENGTH = 256
 MB = 1e6
 MODELS: dict[str, dict[str, object]] = {

@@ -65,6 +65,7 @@ STARS_OF_LOCAL_TUPLES = {
     "sparsity/linear.py",
     "sparsity/skipping.py",
     "store/update_rules/adam.py",
+    "stream/plan/streaming_time.py",
     "stream/stages/stage_execution.py",
 }
 OWN_SYSTEM_ERRORS = {"KeyboardInterrupt", "SystemExit"}

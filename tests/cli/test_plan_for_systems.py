@@ -97,7 +97,7 @@ def test_this_machine_is_told_in_the_same_form(tmp_path: Path) -> None:
     plan = json.loads((tmp_path / "plan.json").read_text())["plan"]
     figures = {f["name"]: f for section in plan["sections"] for f in section["figures"]}
     assert figures["memory of the device"]["origin"] == "given"
-    assert figures["step"]["source"] == "its counts, by rates that were measured just now"
+    assert figures["step"]["source"] == "operators, updates and transfers timed just now"
     assert figures["time"]["value"] == pytest.approx(1000 * figures["step"]["value"])
 
 

@@ -29,8 +29,7 @@ def run_over(num_hosts: int, rate: str, folder: Path, **changes: Any) -> RunConf
     config = replace(
         tiny_config(make_tiny_data(folder), folder),
         model=MODEL,
-        # A longer run corrects its plan by what it has measured.
-        steps=5,
+        steps=8,
         batch=BatchConfig(size=6, sequence_length=12, micro_batches=6),
         checkpoint=CheckpointConfig(at_end=False),
         **changes,

@@ -11,7 +11,7 @@ from openwafer.planning.system_plan import Section, SystemPlan, TrainingTask
 from openwafer.planning.systems.published import usual_hop
 from openwafer.planning.throughput import critical_batch_tokens
 from openwafer.replica_steps import ReplicaStep, replica_step
-from openwafer.training.stream.plan.joined_steps import MeasuredStep
+from openwafer.training.stream.plan.measured_step import MeasuredStep
 from openwafer.training.stream.replicas.ownership import StoreSystems
 
 USUAL_LINK = 12.5e9
@@ -77,7 +77,7 @@ def _figures(task: TrainingTask, forecast: Forecast) -> Iterator[Figure]:
     one, all_of_them = forecast.step_on(1).seconds, forecast.step_on(num_systems).seconds
     formula = "openwafer.replica_steps.replica_step"
     yield _inferred("micro-batches of a system", max(forecast.blocks), "", "of the one with most")
-    yield _inferred("step on one system", one, "s", f"{formula}, rates measured just now")
+    yield _inferred("step on one system", one, "s", f"{formula}, operators timed just now")
     yield _inferred("step", all_of_them, "s", formula)
     if forecast.measured.store_systems is StoreSystems.ALL:
         first = replace(forecast.measured, store_systems=StoreSystems.FIRST)

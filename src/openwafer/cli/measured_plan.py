@@ -84,7 +84,7 @@ def _of_step(record: PlanRecord, config: RunConfig) -> Iterator[Figure]:
         yield _inferred(name, num_bytes, "B", "the schedule of the step")
     seconds = record.predicted_step_seconds
     if seconds is not None:
-        yield _inferred("step", seconds, "s", "its counts, by rates that were measured just now")
+        yield _inferred("step", seconds, "s", "operators, updates and transfers timed just now")
         tokens = max(config.batch.sizes.all) * config.batch.sequence_length
         yield _inferred("tokens in a second", tokens / seconds, "", "tokens of a step / step")
 

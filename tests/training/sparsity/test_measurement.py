@@ -6,13 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from openwafer.training.sparsity.measurement import (
-    WeightKind,
-    measured,
-    random_pattern,
-    skipping_of,
-    some_rows,
-)
+from openwafer.training.sparsity.measurement import WeightKind, measured, skipping_of
 from openwafer.training.sparsity.multiplication import Skipping
 from openwafer.training.sparsity.packed.room import PackedRoom
 
@@ -68,10 +62,3 @@ def test_the_random_numbers_of_a_run_are_not_touched() -> None:
     before = torch.get_rng_state()
     measured([SMALL])
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_some_rows_are_tried_with_as_large_a_share_of_their_positions() -> None:
-    room = some_rows(PackedRoom.smallest((1 << 12, 1 << 10), 1 << 18))
-    assert (room.shape, room.capacity) == ((1 << 9, 1 << 10), 1 << 15)
-    num_kept = random_pattern(room).num_kept
-    assert 0.9 * room.capacity < num_kept <= room.capacity

@@ -1,19 +1,13 @@
-"""The operators of a step are counted by kind, and take what rates of the machine say."""
+"""The operators of a step are counted by kind, and can be called again."""
 
 from dataclasses import replace
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
-from openwafer.training.stream.plan.machine import (
-    call_seconds,
-    flops_per_second,
-    memory_bytes_per_second,
-    operators_seconds,
-)
-from openwafer.training.stream.plan.operators import Calls, CountingMeter, Operator
+from openwafer.training.stream.plan.machine import operators_seconds
+from openwafer.training.stream.plan.operators import Calls, CountingMeter, Operator, TensorKind
 
 CPU = torch.device("cpu")
 
@@ -81,29 +75,26 @@ def test_an_operator_whose_formula_is_registered_late_has_flops() -> None:
     assert [calls.flops for calls in meter.take_calls().values() if calls.flops] == [5]
 
 
-def test_a_view_reads_no_bytes() -> None:
-    x = torch.ones(8, 8)
+def test_a_kind_makes_a_tensor_of_its_own_shape_and_strides() -> None:
+    kind = TensorKind.of(torch.ones(3, 4).t())
+    assert TensorKind.of(kind.make(CPU)) == kind
+
+
+def test_a_call_that_is_made_again_returns_what_the_first_one_would() -> None:
+    result = product(num_tokens=5)[0].make_call(CPU)()
+    assert isinstance(result, torch.Tensor)
+    assert torch.equal(result, torch.full((5, 4), 3.0))
+
+
+def test_the_random_numbers_of_a_run_are_not_touched() -> None:
     with CountingMeter() as meter:
-        x.t()
-    assert [calls.num_bytes for calls in meter.take_calls().values()] == [0]
+        nn.functional.dropout(torch.ones(100), 0.5)
+    before = torch.get_rng_state()
+    operators_seconds(meter.take_calls(), CPU)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_twice_the_calls_take_twice_the_time() -> None:
     kind, calls = product(5)
     once = operators_seconds({kind: calls}, CPU)
     assert operators_seconds({kind: replace(calls, number=2)}, CPU) == 2 * once
-
-
-def test_a_call_takes_the_longer_of_its_operations_and_its_bytes_beside_its_overhead() -> None:
-    kind, _ = product(5)
-    moves, computes = Calls(1, 1 << 20, torch.float32, 3), Calls(1 << 40, 1, torch.float32, 3)
-    moving, computing = (operators_seconds({kind: calls}, CPU) for calls in (moves, computes))
-    bytes_seconds = 2**20 / memory_bytes_per_second(CPU)
-    product_seconds = 2**40 / flops_per_second(CPU, torch.float32)
-    assert moving == pytest.approx(3 * (call_seconds(CPU) + bytes_seconds))
-    assert computing == pytest.approx(3 * (call_seconds(CPU) + product_seconds))
-
-
-def test_rates_are_measured_once_a_process() -> None:
-    assert call_seconds(CPU) == call_seconds(CPU) > 0
-    assert flops_per_second(CPU, torch.bfloat16) != flops_per_second(CPU, torch.float32)

@@ -27,6 +27,7 @@ from openwafer.training.models.build import build_without_weights, with_vocab_si
 from openwafer.training.models.checkpoint_folder import saved_vocab_size
 from openwafer.training.models.hollow import without_values
 from openwafer.training.plan_record import Mode
+from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.forward import forward_loss, model_inputs, require_tokens
@@ -198,6 +199,7 @@ def make_workload(model: nn.Module, config: RunConfig, vocab_size: int) -> Workl
         batches=batches,
         loss_of=run,
         autocast_dtype=config.precision.autocast_dtype,
+        allocation=keeping_freed_memory,
     )
     for method in config.methods():
         workload = method.planned(workload)

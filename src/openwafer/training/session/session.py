@@ -50,7 +50,7 @@ from openwafer.training.session.training_loop import TrainResult, train
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.execute.step_hooks import StepHook, each
-from openwafer.training.stream.plan.joined_steps import MeasuredStep, measure_step
+from openwafer.training.stream.plan.measured_step import MeasuredStep, measure_step
 
 Result = TypeVar("Result")
 
@@ -131,7 +131,9 @@ class Session:
             )
         return planned.report, measure_step(
             planned.plan,
+            planned.updater,
             planned.device,
+            planned.workload.allocation,
             len(largest_block(self.config)),
             planned.given.options.store_systems,
         )

@@ -27,7 +27,6 @@ from openwafer.training.metrics.token_identity import write_tokens
 from openwafer.training.plan_record import Mode
 from openwafer.training.session.allocator import returning_holes
 from openwafer.training.session.evaluation import evaluate, held_out
-from openwafer.training.session.first_steps import FirstSteps
 from openwafer.training.session.forward import remark_on_labels
 from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.learning_rates import remark_on_schedule
@@ -223,7 +222,6 @@ class _Loop:
         self._progress = progress
         self._held_out = validation_data
         self._meter = StepMeter(run.execution)
-        self._first_steps = FirstSteps(run)
         self._trace = Trace()
 
     def run(self, interruption: Interruption) -> TrainResult:
@@ -262,7 +260,6 @@ class _Loop:
         for method in run.methods:
             metrics = method.record(metrics)
         self._lines.metrics.append(metrics)
-        self._first_steps.note(metrics)
         self._progress.advance(metrics)
 
     @contextmanager

@@ -13,8 +13,8 @@ from torch import Tensor
 from openwafer.training.sparsity.masked_dense import masked_linear
 from openwafer.training.sparsity.multiplication import FEW_TOKENS, Multiplication, Skipping
 from openwafer.training.sparsity.packed.room import PackedRoom
-from openwafer.training.sparsity.pattern import Pattern
 from openwafer.training.sparsity.skipping import skipping_linear
+from openwafer.training.sparsity.trials import TrialWeight
 
 TOKENS: Final = (FEW_TOKENS, 4 * FEW_TOKENS)
 """That are tried; with more of them both ways take as much longer."""
@@ -78,10 +78,12 @@ def _gains(kind: WeightKind, end: float) -> list[tuple[int, float]]:
 
 def _steps(kind: WeightKind, num_tokens: int) -> list[Callable[[], object]]:
     """A forward and a backward by dense products, and by those that skip zeros."""
-    room = some_rows(kind.room)
+    rows, columns = kind.room.shape
+    weight = TrialWeight.of(rows, columns, kind.room.capacity, MOST_ELEMENTS)
+    room = PackedRoom(kind.room.form, weight.shape, weight.capacity)
     how = Multiplication(room, kind.is_turned, Skipping(None))
-    values = torch.ones(room.capacity, requires_grad=True)
-    packed = room.packed(random_pattern(room))
+    values = torch.ones(weight.capacity, requires_grad=True)
+    packed = weight.packed(str(room.form))
     features = room.shape[0 if kind.is_turned else 1]
     inputs = torch.ones(num_tokens, features, requires_grad=True)
     gradient = torch.ones(num_tokens, how.num_outputs)
@@ -95,22 +97,6 @@ def _steps(kind: WeightKind, num_tokens: int) -> list[Callable[[], object]]:
         return step
 
     return [step_of(masked_linear), step_of(skipping_linear)]
-
-
-def some_rows(room: PackedRoom) -> PackedRoom:
-    """As many rows of a weight as are tried, with room for as large a share of their positions."""
-    rows, columns = room.shape
-    fewer = max(1, min(rows, MOST_ELEMENTS // max(columns, 1)))
-    return PackedRoom(room.form, (fewer, columns), room.capacity * fewer // max(rows, 1))
-
-
-def random_pattern(room: PackedRoom) -> Pattern:
-    """Random positions, all that there is room for or a few less."""
-    rows, columns = room.shape
-    share = room.capacity / max(rows * columns, 1)
-    mask = torch.rand(room.shape, generator=torch.Generator().manual_seed(0)) < share
-    mask.view(-1)[mask.view(-1).nonzero()[room.capacity :]] = False
-    return Pattern.from_mask(mask)
 
 
 def _seconds(works: Sequence[Callable[[], object]], end: float) -> list[float]:

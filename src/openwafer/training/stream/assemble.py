@@ -46,6 +46,7 @@ from openwafer.training.stream.plan.host_peak import (
     lent_bytes,
     owned_bytes,
     resident_beside,
+    resident_now,
 )
 from openwafer.training.stream.plan.joined_steps import Passing
 from openwafer.training.stream.plan.placement import (
@@ -145,17 +146,24 @@ class Planned:
     def report(self) -> PlanRecord:
         """The plan for people and files, with the time of a step.
 
-        The machine is measured for it, and its disk where records are on it.
+        Operators are timed for it, and the disk is read and written where records are on it.
         """
+        allocation = self.workload.allocation
+        before = resident_now()
         predicted = predict(
             self.plan,
             replace(self._moved.usual, row_bytes=self._row_bytes),
+            self.updater,
             self.device,
+            allocation,
             Beside(self.folder, self._passing),
         )
         if self.given.systems > 1 and self.given.network is None:
             predicted = replace(predicted, time=None)
-        return self._described(predicted)
+        after = resident_now()
+        # Trials bring in what of the libraries a step uses.
+        grown = 0 if before is None or after is None else max(after - before, 0)
+        return self._described(predicted, grown)
 
     @property
     def _passing(self) -> Passing | None:
@@ -193,14 +201,14 @@ class Planned:
             speculates=self.speculates,
         )
 
-    def _described(self, predicted: Prediction) -> PlanRecord:
+    def _described(self, predicted: Prediction, grown_bytes: int = 0) -> PlanRecord:
         model = self.workload.model
         if self.beside_bytes is not None:
             held = self.workload.held_gradients
             of_gradients = held.host_bytes
             if self.plan.mode is Mode.RESIDENT and self.device.torch_device.type == "cpu":
                 of_gradients += held.while_resident
-            beside = self.beside_bytes + self._gradients_of_experts + of_gradients
+            beside = self.beside_bytes + grown_bytes + self._gradients_of_experts + of_gradients
             peak = host_peak(beside, self.plan, self.share(FIRST_RANK))
             predicted = replace(predicted, host_bytes=peak)
         described = report_of(self.plan, self.placement, model, self.device, self._moved, predicted)

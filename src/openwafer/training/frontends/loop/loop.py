@@ -356,8 +356,8 @@ class StreamedLoop:
     def predict(self) -> PlanRecord | None:
         """What was planned, with the time that a step will take.
 
-        The machine's rates are measured when it is called for the first time and, where records are
-        on disk, up to 256 MiB are written beside them and read.
+        It takes some seconds when it is called for the first time: operators are timed and, where
+        records are on disk, up to 256 MiB are written beside them and read.
         """
         return self._outline if self._planned is None else self._planned.report
 

@@ -96,7 +96,10 @@ def in_stages(planned: Planned, config: RunConfig, rooms: HostRooms) -> Planned:
     assert isinstance(inputs, dict)
     flow = flows.of(inputs)
     split = _one_by_one(split)
-    seconds = [operators_seconds(one.calls, device) for one in flow.segments]
+    seconds = [
+        operators_seconds(one.calls, device, allocation=planned.workload.allocation)
+        for one in flow.segments
+    ]
     asked = StageRequest(
         flow=flow,
         split=split,

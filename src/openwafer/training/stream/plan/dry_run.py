@@ -41,6 +41,7 @@ from openwafer.training.stream.plan.hollow_copy import hollow_copy
 from openwafer.training.stream.plan.like_layers import CallForm, LayerCalls, with_one_array
 from openwafer.training.stream.plan.operators import (
     ASK_DEVICE,
+    Allocation,
     CountingMeter,
     StepCalls,
 )
@@ -81,6 +82,7 @@ class Workload:
         batches: one example a micro-batch, trees of tensors of the sizes of the real ones.
         loss_of: runs the model on a batch and returns its scalar loss.
         autocast_dtype: dtype of the autocast that the step runs under, or ``None``.
+        allocation: makes the context in which it allocates.
         is_graded: whether backward follows, or the batches are only evaluated.
         held_gradients: what some steps hold beside what this one shows.
         meets_others: whether micro-batches that are not shown come between two of these.
@@ -90,6 +92,7 @@ class Workload:
     batches: Sequence[Batch]
     loss_of: LossOf
     autocast_dtype: torch.dtype | None = None
+    allocation: Allocation = nullcontext
     is_graded: bool = True
     held_gradients: HeldGradients = HeldGradients()  # noqa: RUF009 - frozen
     meets_others: bool = False

@@ -1,16 +1,16 @@
 """Predicts the resident set of the process at its largest.
 
-What the interpreter, the libraries and the data take is measured when the step is planned. On top
-come the store, what a step puts beside it, and what the first step brings in of libraries.
+Planning runs all of a step's operators, on tensors without memory and in trials, so what the
+interpreter, the libraries and the data take can be measured once that is done. On top come the
+store and what a step puts beside it.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import Final
 
 import torch
 
-from openwafer.training.metrics.host_memory import read_host_memory
+from openwafer.training.metrics.host_memory import OWN_STATUS, read_host_memory
 from openwafer.training.plan_record import Mode
 from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.paging import PAGE_MAP, resident_bytes
@@ -18,9 +18,10 @@ from openwafer.training.store.parameter_store import Tier
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.replicas.ownership import StoreShare
 
-# Pages of libraries, stacks of threads and holes of the heap, by runs of several sizes
-# (docs/journal/training.md, 2026-11-27).
-FIRST_STEP_BYTES: Final = 72 << 20
+
+def resident_now() -> int | None:
+    """Bytes of the process's resident set; ``None`` where the kernel does not say."""
+    return read_host_memory().resident_bytes if OWN_STATUS.exists() else None
 
 
 def resident_beside(weights: Iterable[torch.Tensor]) -> int | None:
@@ -52,8 +53,7 @@ def host_peak(beside_bytes: int, plan: StreamPlan, share: StoreShare) -> int:
         num_bytes for key, num_bytes in sizes.items() if share.tiers.get(key) is Tier.DISK
     )
     store_bytes = sum(sizes.values()) - on_disk + min(on_disk, share.ring_bytes)
-    held = beside_bytes + FIRST_STEP_BYTES + store_bytes + plan.dry.host_bytes
-    return max(held, read_host_memory().peak_bytes)
+    return max(beside_bytes + store_bytes + plan.dry.host_bytes, read_host_memory().peak_bytes)
 
 
 def lent_bytes(plan: StreamPlan) -> int:

@@ -1,4 +1,4 @@
-"""What is held for a step on several systems: its layers' seconds and its bytes by pass.
+"""How long a step takes on several systems that pass weights and gradients on.
 
 By the formula of :mod:`openwafer.replica_steps`: weights of several owners pass at once only where
 a schedule has room for them, so bytes and rates alone do not tell.
@@ -9,25 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
-from typing import Final, NamedTuple
-
-import torch
+from typing import NamedTuple
 
 from openwafer.replica_steps import Joined, LayerWork, StreamedStep, replica_step
 from openwafer.training.collectives.chunks import chunk_bytes_at
 from openwafer.training.collectives.network_rates import NetworkRates
-from openwafer.training.plan_record import Mode
-from openwafer.training.store.layout import Part, RecordLayout
-from openwafer.training.stream.device.device import Device
-from openwafer.training.stream.layers import PINNED
-from openwafer.training.stream.plan.machine import (
-    memory_bytes_per_second,
-    operators_seconds,
-    optimizer_seconds,
-)
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.plan.traffic import StepTraffic
-from openwafer.training.stream.replicas.ownership import StoreSystems, owners_of
 from openwafer.training.stream.schedule import (
     Action,
     Kind,
@@ -208,70 +196,3 @@ def _streamed(plan: StreamPlan, passing: Passing, computing: Sequence[float]) ->
     layers = layer_seconds(plan.dry.visits, sizes, *computing)
     step = ScheduledStep(plan.schedule, plan.dry.visits, sizes, layers, updates={})
     return step.streamed(passing.num_systems, passing.owners)
-
-
-COPIED: Final = 2
-"""Bytes of memory that move for a byte that the store hands out: one read, one written."""
-ADDED: Final = 3
-"""Those for a byte that is added to a running sum: two read, one written."""
-
-
-@dataclass(frozen=True)
-class MeasuredStep:
-    """A streamed step on one of several systems.
-
-    Attributes:
-        scheduled: layers share the measured time of a pass as they share its weights.
-        memory_bytes_per_second: read and written.
-        layouts: of all records.
-        store_systems: which systems have records in their stores.
-    """
-
-    scheduled: ScheduledStep
-    memory_bytes_per_second: float
-    layouts: Mapping[str, RecordLayout]
-    store_systems: StoreSystems
-
-    def streamed(self, micro_batches: int, num_systems: int) -> StreamedStep:
-        """The step on so many systems, with so many micro-batches on all of them together."""
-        owners = owners_of(self.layouts, num_systems, self.store_systems)
-        return self.scheduled.streamed(micro_batches, owners)
-
-    def joined(self, num_systems: int, link: float, hop_seconds: float) -> Joined:
-        """Systems like this one that links of so many bytes a second join."""
-        memory = self.memory_bytes_per_second
-        return Joined(
-            num_systems, link, hop_seconds, memory / COPIED, memory / ADDED, chunk_bytes_at(link)
-        )
-
-
-def measure_step(
-    plan: StreamPlan,
-    device: Device,
-    micro_batches: int,
-    store_systems: StoreSystems,
-) -> MeasuredStep:
-    """What the layers of a plan take for a micro-batch, of so many that the plan is of."""
-    schedule = plan.schedule
-    assert schedule is not None
-    assert plan.mode is Mode.STREAMED
-    pushed = {a.target: a.num_bytes for a in schedule.actions if a.kind is Kind.PUSH}
-    sizes = {
-        name: RecordBytes(layout.part_bytes(Part.WEIGHTS), pushed.get(name, 0))
-        for name, layout in plan.layouts.items()
-        if name != PINNED
-    }
-    visits = plan.dry.visits
-    forward, backward = (
-        operators_seconds(calls, device.torch_device) / micro_batches
-        for calls in (plan.calls.forward, plan.calls.backward)
-    )
-    optimizing = sum(optimizer_seconds(plan, schedule.timing, device))
-    layers = layer_seconds(visits, sizes, forward, backward)
-    updates = {name: optimizing * size / sum(pushed.values()) for name, size in pushed.items()}
-    return MeasuredStep(
-        ScheduledStep(schedule, visits, sizes, layers, updates),
-        memory_bytes_per_second(torch.device("cpu")),
-        plan.layouts,
-        store_systems,
-    )

@@ -1,132 +1,203 @@
-"""What the work of a step takes on this machine, by three rates that are measured.
+"""Measures what a plan's times rest on: what this machine takes for the operators of a step.
 
-A call of an operator takes what Python and autograd need around it, and the longer of its
-operations and its bytes. Shapes and caches are left out: the first steps of a run correct the plan.
+Every kind of operator that a step calls is called here, with tensors of the same shapes, and
+timed: new pages, caches, threads and instruction sets are those of the step. What is too large to
+be tried is reckoned from two rates; operators on sparse weights are tried with random patterns, in
+part where they are large.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cache
 from statistics import median
 from typing import Final
 
 import torch
+from torch import nn
 
-from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.store.layout import Part
 from openwafer.training.stream.device.device import Device
-from openwafer.training.stream.plan.operators import CallsByKind
-from openwafer.training.stream.plan.search import StreamPlan
-from openwafer.training.stream.schedule import UpdateTiming
+from openwafer.training.stream.plan.operators import (
+    Allocation,
+    Calls,
+    CallsByKind,
+    CountingMeter,
+    Operator,
+)
 
-NUM_TRIALS: Final = 3
-PRODUCT_SIZE: Final = 512
+NUM_CALLS: Final = 3
+# It is a part of every call of a step: that other programs hold some trials up must not show.
+NUM_OVERHEAD_CALLS: Final = 15
+# Operators above these are reckoned: a trial has to be short and take little memory.
+LONGEST_TRIAL_SECONDS: Final = 0.05
+LARGEST_TRIAL_BYTES: Final = 256 << 20
+# Weights of smaller products stay in caches from one use to the next.
+SMALLEST_COLD_BYTES: Final = 1 << 20
 # Larger than caches.
 STREAMED_BYTES: Final = 64 << 20
-NUM_CALLS: Final = 64
-# Loans, bindings, hooks and turns of micro-batches around one layer, forward and backward, each as
-# long as so many calls of operators (docs/journal/training.md, 2026-11-27).
-AROUND_A_LAYER: Final[Mapping[Activations, tuple[int, int]]] = {
-    Activations.KEEP: (180, 100),
-    Activations.RECOMPUTE: (200, 320),
-    Activations.OFFLOAD: (180, 90),
-}
+LINK_BYTES: Final = 32 << 20
+
+
+@dataclass(frozen=True)
+class MachineRates:
+    """Rates of the machine that computes.
+
+    Attributes:
+        flops_per_second: large matrix products.
+        memory_bytes_per_second: bytes read and written of arrays beyond the caches.
+    """
+
+    flops_per_second: float
+    memory_bytes_per_second: float
 
 
 @cache
-def flops_per_second(device: torch.device, dtype: torch.dtype) -> float:
-    """Of a matrix product, measured once a process."""
-    size = 4096 if device.type == "cuda" else PRODUCT_SIZE
+def measure_rates(device: torch.device, dtype: torch.dtype = torch.float32) -> MachineRates:
+    """Time a matrix product of a dtype and a pass over memory, for about a tenth of a second."""
+    size = 4096 if device.type == "cuda" else 1024
     left = torch.ones(size, size, device=device, dtype=dtype)
-    return 2 * size**3 / _seconds(lambda: left @ left, device)
-
-
-@cache
-def memory_bytes_per_second(device: torch.device) -> float:
-    """Bytes read and written of an array beyond the caches, measured once a process."""
+    product = _seconds(lambda: left @ left, device)
     array = torch.ones(STREAMED_BYTES // 4, device=device)
-    return 2 * array.nbytes / _seconds(lambda: array.mul_(1.0), device)
-
-
-@cache
-def call_seconds(device: torch.device) -> float:
-    """What Python and autograd take for an operator on next to nothing, in either pass."""
-    small = torch.ones(8, device=device, requires_grad=True)
-
-    def calls() -> None:
-        out = small
-        for _ in range(NUM_CALLS):
-            out = out * 1.0
-        torch.autograd.grad(out.sum(), small)
-
-    with torch.enable_grad():
-        return _seconds(calls, device) / (2 * NUM_CALLS)
+    both_ways = _seconds(lambda: array.mul_(1.0), device)
+    return MachineRates(2 * size**3 / product, 2 * array.nbytes / both_ways)
 
 
 def measure_link(device: Device) -> float:
     """Bytes a second that go to a device whose copies run beside its compute."""
     if device.link_bytes_per_second is not None:
         return device.link_bytes_per_second
-    source = torch.ones(STREAMED_BYTES, dtype=torch.uint8)
+    source = torch.ones(LINK_BYTES, dtype=torch.uint8)
     target = torch.empty_like(source, device=device.torch_device)
 
     def upload() -> None:
         device.upload(target, source, device.submitted()).wait()
 
-    return STREAMED_BYTES / _seconds(upload, device.torch_device)
+    return LINK_BYTES / _seconds(upload, device.torch_device)
 
 
-def operators_seconds(calls_by_kind: CallsByKind, device: torch.device) -> float:
-    """Seconds that calls take on a device, one after the other."""
+def operators_seconds(
+    calls_by_kind: CallsByKind,
+    device: torch.device,
+    *,
+    allocation: Allocation = nullcontext,
+    is_cold: bool = False,
+) -> float:
+    """Seconds that calls take on a device, one after the other.
+
+    Args:
+        calls_by_kind: the calls.
+        device: where they are made.
+        allocation: makes the context in which steps allocate.
+        is_cold: whether nothing that they use is in a cache before; otherwise all but weights is.
+    """
+    if not calls_by_kind:
+        return 0.0
+    num_threads, flush = torch.get_num_threads(), _CacheFlush(device)
     seconds = 0.0
-    for calls in calls_by_kind.values():
-        each = calls.num_bytes / memory_bytes_per_second(device)
-        if calls.flops:
-            each = max(each, calls.flops / flops_per_second(device, calls.dtype))
-        seconds += calls.number * (call_seconds(device) + each)
+    with torch.random.fork_rng():
+        overhead = _call_overhead(device, num_threads)
+        for kind, calls in calls_by_kind.items():
+            trial = _Trial(kind, device, num_threads, is_cold, allocation)
+            seconds += calls.number * (overhead + _seconds_of(trial, calls, flush))
     return seconds
 
 
-def streaming_seconds(plan: StreamPlan, device: Device) -> tuple[float, float]:
-    """What streaming takes beside operators, by pass, on a device that is host memory.
+@cache
+def _call_overhead(device: torch.device, num_threads: int) -> float:
+    """Seconds that modules and autograd take for a call beside the operator itself."""
+    layers = [layer for _ in range(8) for layer in (nn.Linear(8, 8), nn.GELU())]
+    model = nn.Sequential(*layers).to(device)
+    x = torch.ones(1, 8, device=device)
 
-    Zero for other devices, beside whose compute it runs, and for resident plans.
-    """
-    if plan.mode is not Mode.STREAMED or device.is_asynchronous:
-        return 0.0, 0.0
-    policies = [plan.policies.get(visit.layer, Activations.KEEP) for visit in plan.dry.visits]
-    # A loop may call parts of its model, and never the whole.
-    each = max(len(plan.dry.kinds), 1) * call_seconds(device.torch_device)
-    forward, backward = zip((0, 0), *(AROUND_A_LAYER[policy] for policy in policies), strict=True)
-    return each * sum(forward), each * sum(backward)
+    def step() -> None:
+        torch.autograd.grad(model(x).sum(), list(model.parameters()))
 
-
-def optimizer_seconds(
-    plan: StreamPlan, timing: UpdateTiming, device: Device
-) -> tuple[float, float]:
-    """Seconds for updates, and for gradients that are kept until then, by pass.
-
-    An update reads and writes weights and states, and reads gradients. Gradients that wait for the
-    whole step's norm are read for it, and copied into the store.
-    """
-    is_resident, keeps_gradients = plan.mode is Mode.RESIDENT, timing is UpdateTiming.ON_FETCH
-    received = frozenset(plan.dry.received)
-    gradients = kept = 0
-    for layout in plan.layouts.values():
-        num_bytes = layout.bytes_of_weights(received)
-        gradients += num_bytes
-        kept += sum(map(layout.part_bytes, (Part.WEIGHTS, Part.STATES))) if num_bytes else 0
-    rate = memory_bytes_per_second(device.torch_device if is_resident else torch.device("cpu"))
-    updating = (2 * kept + gradients) / rate
-    if not keeps_gradients:
-        return 0.0, updating
-    return updating, (1 if is_resident else 3) * gradients / rate
+    with CountingMeter() as meter:
+        step()
+    each = meter.take_calls()
+    bare = sum(
+        calls.number * _seconds_of(_Trial(kind, device, num_threads), calls, _CacheFlush(device))
+        for kind, calls in each.items()
+    )
+    number = sum(calls.number for calls in each.values())
+    whole = _seconds(step, device, num_calls=NUM_OVERHEAD_CALLS)
+    return float(max(whole - bare, 0.0) / number)
 
 
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Median of some calls after one that warms up."""
+@dataclass(frozen=True)
+class _Trial:
+    """A kind of call, and what else its time depends on."""
+
+    kind: Operator
+    device: torch.device
+    num_threads: int
+    is_cold: bool = False
+    allocation: Allocation = nullcontext
+
+
+_KNOWN: Final[dict[_Trial, float]] = {}
+
+
+class _CacheFlush:
+    """Evicts from the caches what a trial uses, by reading bytes that need no write-back."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._array: torch.Tensor | None = None
+
+    def prepare(self) -> Callable[[], object]:
+        """What to call before a trial; it allocates next to nothing."""
+        if self._array is None:
+            self._array = torch.ones(STREAMED_BYTES // 4, device=self._device)
+        return self._array.sum
+
+
+def _seconds_of(trial: _Trial, calls: Calls, flush: _CacheFlush) -> float:
+    """Seconds of one call, tried once a process."""
+    if trial not in _KNOWN:
+        _KNOWN[trial] = _try(trial, calls, flush)
+    return _KNOWN[trial]
+
+
+def _try(trial: _Trial, calls: Calls, flush: _CacheFlush) -> float:
+    reckoned = _reckoned_seconds(calls, trial.device)
+    is_too_long = reckoned > LONGEST_TRIAL_SECONDS or calls.num_bytes > LARGEST_TRIAL_BYTES
+    if (is_too_long and not trial.kind.has_own_trial) or not trial.kind.can_be_tried:
+        return reckoned
+    is_large = trial.kind.reads_memory and calls.num_bytes > SMALLEST_COLD_BYTES
+    is_flushed = is_large and (trial.is_cold or calls.flops > 0)
+    before = flush.prepare() if is_flushed else None
+    try:
+        with torch.no_grad():
+            call, times = trial.kind.make_trial(trial.device)
+            # Results only: what the allocator keeps of them, a step will use.
+            with trial.allocation():
+                return times * _seconds(call, trial.device, before)
+    except (RuntimeError, IndexError, ValueError):
+        # Some operators refuse made-up values.
+        return reckoned
+
+
+def _reckoned_seconds(calls: Calls, device: torch.device) -> float:
+    moving = calls.num_bytes / measure_rates(device).memory_bytes_per_second
+    if not calls.flops:
+        return moving
+    rates = measure_rates(device, calls.dtype)
+    return max(moving, calls.flops / rates.flops_per_second)
+
+
+def _seconds(
+    work: Callable[[], object],
+    device: torch.device,
+    before: Callable[[], object] | None = None,
+    num_calls: int = NUM_CALLS,
+) -> float:
+    """Median of some calls after one that warms up, each after a call of ``before``."""
     times = []
-    for _ in range(1 + NUM_TRIALS):
+    for _ in range(1 + num_calls):
+        if before is not None:
+            before()
         _await(device)
         start = time.perf_counter()
         work()

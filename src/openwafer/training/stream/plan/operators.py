@@ -1,18 +1,24 @@
-"""Which operators a step calls, by kind, with their floating-point operations and their bytes."""
+"""Which operators a step calls: kinds of calls that can be counted, and made again to be timed."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from openwafer.training.sparsity.trials import is_known, trial_of
 from openwafer.training.stream.device.meter import MemoryMeter
 from openwafer.training.torch_private import pytree
 
 # Tensors without memory are asked for their device all the time.
 ASK_DEVICE: Final = torch.ops.prim.device.default
+
+Allocation: TypeAlias = Callable[[], AbstractContextManager[object]]
+"""Makes the context in which a step allocates."""
 
 
 def num_spanned(shape: Sequence[int], stride: Sequence[int]) -> int:
@@ -52,11 +58,22 @@ _ATTENTION_FLOPS: Final[Mapping[Any, Callable[..., int]]] = {
 
 
 class TensorKind(NamedTuple):
-    """What tells the calls of an operator apart by a tensor; strides in elements."""
+    """All that an operator's time depends on of a tensor; strides in elements."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> "TensorKind":
+        """The kind of a tensor, which need not have memory."""
+        return cls((*tensor.shape,), tensor.stride(), tensor.dtype)
+
+    def make(self, device: torch.device) -> torch.Tensor:
+        """A tensor of this kind: zeros, which any index may be, or ones."""
+        flat = torch.empty(num_spanned(self.shape, self.stride), dtype=self.dtype, device=device)
+        flat.fill_(1 if self.dtype.is_floating_point else 0)
+        return flat.as_strided(self.shape, self.stride)
 
 
 class Operator(NamedTuple):
@@ -72,12 +89,55 @@ class Operator(NamedTuple):
         named = tuple((name, _frozen(value)) for name, value in kwargs.items())
         return cls(function, tuple(map(_frozen, args)), named)
 
+    @property
+    def can_be_tried(self) -> bool:
+        """Whether a call with made-up tensors does no more than take its time."""
+        return bool(self.function.namespace == "aten") or self.has_own_trial
+
+    @property
+    def has_own_trial(self) -> bool:
+        """Whether trials have arguments of their own, and are short however large the call is."""
+        return is_known(self.function)
+
+    @property
+    def reads_memory(self) -> bool:
+        """Whether it is not a view, and has more than sizes to go by."""
+        return not self.function.is_view and any(map(_holds_tensors, self.args))
+
+    def make_trial(self, device: torch.device) -> tuple[Callable[[], object], float]:
+        """A call to be timed, and how many such calls take as long as this one."""
+        if not self.has_own_trial:
+            return self.make_call(device), 1.0
+        kinds = tuple(_thawed(value, torch.device("meta")) for value in self.args)
+        trial = trial_of(self.function, device, kinds)
+        return partial(self.function, *trial.args), trial.times
+
+    def make_call(self, device: torch.device) -> Callable[[], object]:
+        """The same call with tensors of its own."""
+        args = [_thawed(value, device) for value in self.args]
+        kwargs = {name: _thawed(value, device) for name, value in self.kwargs}
+        return lambda: self.function(*args, **kwargs)
+
 
 def _frozen(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return TensorKind((*value.shape,), value.stride(), value.dtype)
+        return TensorKind.of(value)
     if isinstance(value, list | tuple):
         return tuple(map(_frozen, value))
+    return value
+
+
+def _holds_tensors(value: Any) -> bool:
+    if isinstance(value, TensorKind):
+        return True
+    return isinstance(value, tuple) and any(map(_holds_tensors, value))
+
+
+def _thawed(value: Any, device: torch.device) -> Any:
+    if isinstance(value, TensorKind):
+        return value.make(device)
+    if isinstance(value, tuple):
+        return [_thawed(item, device) for item in value]
     return value
 
 
@@ -88,7 +148,7 @@ class Calls:
     Attributes:
         flops: floating-point operations of one, if it is a matrix product, a convolution or an
             attention.
-        num_bytes: of one's tensors, arguments and results; none of a view, which reads nothing.
+        num_bytes: of one's tensors, arguments and results.
         dtype: of the first tensor.
         number: how many there are.
     """
@@ -111,10 +171,9 @@ class Calls:
             for leaf in pytree.tree_leaves((args, dict(kwargs), out))
             if isinstance(leaf, torch.Tensor)
         ]
-        num_bytes = sum(prod(tensor.shape) * tensor.element_size() for tensor in tensors)
         return cls(
             0 if flops_of is None else flops_of(*args, **kwargs, out_val=out),
-            0 if function.is_view else num_bytes,
+            sum(prod(tensor.shape) * tensor.element_size() for tensor in tensors),
             tensors[0].dtype if tensors else torch.float32,
         )
 

@@ -14,16 +14,16 @@ import torch
 
 from openwafer.training.plan_record import Limit, Mode, StepBytes
 from openwafer.training.stream.device.device import Device
+from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.disk_rates import DiskRates, measure_disk
+from openwafer.training.stream.plan.dry_update import update_calls
 from openwafer.training.stream.plan.joined_steps import JoinedPass, Passing, pass_seconds
-from openwafer.training.stream.plan.machine import (
-    measure_link,
-    operators_seconds,
-    optimizer_seconds,
-    streaming_seconds,
-)
+from openwafer.training.stream.plan.machine import measure_link, measure_rates, operators_seconds
+from openwafer.training.stream.plan.operators import Allocation
 from openwafer.training.stream.plan.search import StreamPlan
+from openwafer.training.stream.plan.streaming_time import streaming_seconds
 from openwafer.training.stream.plan.traffic import StepTraffic
+from openwafer.training.stream.schedule import UpdateTiming
 
 Work = Mapping[Limit, float]
 """Seconds that each part of the machine is busy in a pass."""
@@ -115,24 +115,33 @@ class Rates:
     network: Sequence[JoinedPass] | None = None
 
 
-def predict(plan: StreamPlan, traffic: StepTraffic, device: Device, beside: Beside) -> Prediction:
+def predict(
+    plan: StreamPlan,
+    traffic: StepTraffic,
+    updater: Updater,
+    device: Device,
+    allocation: Allocation,
+    beside: Beside,
+) -> Prediction:
     """Predict the time of a plan's step on this machine.
 
     Args:
         plan: the step on the device.
         traffic: what it moves.
+        updater: the rules that are applied.
         device: where the step runs.
+        allocation: makes the context in which it allocates.
         beside: where the bytes go that leave this process.
     """
     folder = beside.folder if _waits_for_disk(traffic) else None
     disk = None if folder is None else measure_disk(folder)
+    around = streaming_seconds(plan, device)
+    by_pass = (plan.calls.forward, around.forward), (plan.calls.backward, around.backward)
     computing = [
-        operators_seconds(calls, device.torch_device) + around
-        for calls, around in zip(
-            (plan.calls.forward, plan.calls.backward), streaming_seconds(plan, device), strict=True
-        )
+        max(operators_seconds(calls, device.torch_device, allocation=allocation) + seconds, 0.0)
+        for calls, seconds in by_pass
     ]
-    optimizing = optimizer_seconds(plan, traffic.timing, device)
+    optimizing = optimizer_seconds(plan, updater, traffic.timing, device)
     passing = beside.network
     network = None if passing is None else pass_seconds(plan, traffic, passing, computing)
     time = time_of(plan, traffic, computing, optimizing, device, Rates(disk, network))
@@ -193,3 +202,22 @@ def _host_seconds(moved: StepBytes, disk: DiskRates) -> float:
     if torch.get_num_threads() < len(os.sched_getaffinity(0)):
         return 0.0
     return (moved.disk_read + moved.disk_write) * disk.host_seconds_per_byte
+
+
+def optimizer_seconds(
+    plan: StreamPlan, updater: Updater, timing: UpdateTiming, device: Device
+) -> tuple[float, float]:
+    """Seconds for updates, and for gradients that are kept until then, by pass.
+
+    Gradients that wait for the whole step's norm are read for it, and copied into the store.
+    """
+    is_resident, keeps_gradients = plan.mode is Mode.RESIDENT, timing is UpdateTiming.ON_FETCH
+    home = device.torch_device if is_resident else torch.device("cpu")
+    received = frozenset(plan.dry.received)
+    calls = update_calls(plan.layouts, received, updater, clips=keeps_gradients)
+    updating = operators_seconds(calls, home, is_cold=True)
+    if not keeps_gradients:
+        return 0.0, updating
+    num_bytes = sum(layout.bytes_of_weights(received) for layout in plan.layouts.values())
+    rate = measure_rates(home).memory_bytes_per_second
+    return updating, (1 if is_resident else 3) * num_bytes / rate
