@@ -44,6 +44,15 @@ class DrawingModel(TinyModel):
         return {"loss": loss * np.random.random()}
 
 
+class GradientModel(TinyModel):
+    """Looks at the gradient of its head."""
+
+    def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        loss = super().forward(input_ids, labels)["loss"]
+        gradient = self.get_parameter("head.weight").grad
+        return {"loss": loss if gradient is None else loss * gradient.mean()}
+
+
 class ReadingModel(TinyModel):
     """Goes on by what it has computed."""
 
@@ -142,6 +151,28 @@ def test_only_what_is_computed_crosses_a_cut() -> None:
     flow, _ = walked(of_library("llama", LLAMA))
     assert [call.passed for call in flow.calls[1:4]] == [(0,)] * 3
     assert flow.calls[1].forms[0].shape == (2, 12, 16)
+
+
+@pytest.mark.parametrize(("num_forwards", "has_replicas"), [(1, True), (2, False)])
+def test_a_forward_that_uses_gradients_of_earlier_micro_batches_is_refused(
+    num_forwards: int, has_replicas: bool
+) -> None:
+    model = drawn(GradientModel)
+    flow, layers = walked(model)
+    whole = range(len(flow.calls) + 1)
+    stage = StageModule(model, layers, whole, nullcontext, has_replicas=has_replicas)
+    stage.begin(flow, [lambda: loss_with(model, inputs_of(model))] * num_forwards, seed)
+    with pytest.raises(OpenwaferError, match=r"forward uses the gradient of 'head\.weight', .*\n"):
+        stage(micro_batch=torch.zeros(1))
+    assert type(model.get_parameter("head.weight")) is nn.Parameter
+
+
+def test_a_forward_of_one_micro_batch_finds_no_gradient_in_a_stage() -> None:
+    model, plain = drawn(GradientModel), drawn(GradientModel)
+    flow, layers = walked(model)
+    loss = run_in_stages(model, flow, layers, [0, len(flow.calls)])
+    seed(0)
+    assert torch.equal(loss, loss_with(plain, inputs_of(plain)))
 
 
 def test_a_generator_that_stays_behind_is_refused() -> None:

@@ -1,7 +1,8 @@
 """Weights on the device: slots that records come and go in, and the parameters bound to them."""
 
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from threading import get_ident
@@ -284,22 +285,9 @@ class DeviceWeights:
             self._given.setdefault(id(parameter), []).append(tensor)
             return tensor
 
-        def gradient(parameter: nn.Parameter) -> torch.Tensor | None:
-            self._refuse_gradient(parameter)
-            found: torch.Tensor | None = OWN_GRAD.__get__(parameter)
-            return found
-
-        def set_gradient(parameter: nn.Parameter, given: torch.Tensor | None) -> None:
-            self._refuse_gradient(parameter, given)
-            OWN_GRAD.__set__(parameter, given)
-
-        attributes = {
-            "data": property(data, OWN_DATA.__set__),
-            "grad": property(gradient, set_gradient),
-            "__module__": kind.__module__,
-            "__qualname__": kind.__qualname__,
-        }
-        return type(kind.__name__, (kind,), attributes)
+        found = _guarded(kind, self._refuse_gradient)
+        found.data = property(data, OWN_DATA.__set__)  # type: ignore[assignment]
+        return found
 
     def _refuse_gradient(self, parameter: nn.Parameter, given: torch.Tensor | None = None) -> None:
         """Refuse a forward that would find a gradient in a bound parameter, or leave one there."""
@@ -523,6 +511,55 @@ def gradients_not_come(name: str) -> OpenwaferError:
         help="read gradients between two steps, give a step one micro-batch, or let the model be "
         "resident",
     )
+
+
+class GradientGuard:
+    """Refuses forwards that use gradients while those of earlier micro-batches are not there.
+
+    Args:
+        parameters: of the model, by name.
+    """
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        self._parameters = parameters
+        kinds = {type(parameter) for parameter in parameters.values()}
+        self._kinds = {kind: _guarded(kind, self._refuse) for kind in kinds}
+
+    @contextmanager
+    def guarding(self) -> Iterator[None]:
+        """Context of a forward."""
+        before = [(parameter, type(parameter)) for parameter in self._parameters.values()]
+        for parameter, kind in before:
+            parameter.__class__ = self._kinds.get(kind, kind)
+        try:
+            yield
+        finally:
+            for parameter, kind in before:
+                parameter.__class__ = kind
+
+    def _refuse(self, parameter: nn.Parameter, _: torch.Tensor | None = None) -> None:
+        name = next(name for name, one in self._parameters.items() if one is parameter)
+        raise gradients_not_come(name)
+
+
+def _guarded(kind: type[nn.Parameter], check: Callable[..., None]) -> type[nn.Parameter]:
+    """A class like ``kind`` that calls a check before it gives or takes a gradient."""
+
+    def gradient(parameter: nn.Parameter) -> torch.Tensor | None:
+        check(parameter)
+        found: torch.Tensor | None = OWN_GRAD.__get__(parameter)
+        return found
+
+    def set_gradient(parameter: nn.Parameter, given: torch.Tensor | None) -> None:
+        check(parameter, given)
+        OWN_GRAD.__set__(parameter, given)
+
+    attributes = {
+        "grad": property(gradient, set_gradient),
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+    }
+    return type(kind.__name__, (kind,), attributes)
 
 
 def _set_class(parameter: nn.Parameter, kind: type[nn.Parameter]) -> None:

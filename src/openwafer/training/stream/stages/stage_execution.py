@@ -86,7 +86,10 @@ class StageExecution(ResidentExecution):
         self._model = model
         self.plan, self._group, self._flow_of = stages.plan, stages.group, stages.flow_of
         span = self.plan.spans[self._group.rank]
-        self._module = StageModule(model, self.plan.layers, span, context.autocast)
+        has_replicas = stages.alike is not None
+        self._module = StageModule(
+            model, self.plan.layers, span, context.autocast, has_replicas=has_replicas
+        )
         replicas = None
         if stages.alike is not None:
             what = store.layouts, self._loans, self._parameters

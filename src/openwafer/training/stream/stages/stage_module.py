@@ -8,7 +8,7 @@ positions and masks, is there in every stage.
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
+from openwafer.training.stream.device.weights import GradientGuard
 from openwafer.training.stream.execute.attachment import Function, call_of, stand_in
 from openwafer.training.stream.execute.call_kinds import TensorForm
 from openwafer.training.stream.execute.micro_batches import Forward
@@ -42,6 +43,7 @@ class StageModule(nn.Module):
         layers: names of the layers.
         span: the range.
         autocast: makes the context that forwards run in.
+        has_replicas: whether other systems have this range, too.
 
     Attributes:
         failure: what a forward raised.
@@ -53,8 +55,12 @@ class StageModule(nn.Module):
         layers: Sequence[str],
         span: range,
         autocast: Callable[[], AbstractContextManager[object]],
+        *,
+        has_replicas: bool = False,
     ) -> None:
         super().__init__()
+        self._has_replicas = has_replicas
+        self._guard = GradientGuard(dict(model.named_parameters()))
         self.failure: BaseException | None = None
         self._span, self._autocast = span, autocast
         self._flow: Flow | None = None
@@ -86,7 +92,11 @@ class StageModule(nn.Module):
         is_first = self._span.start == 0
         drawn = _foreign_generators()
         try:
-            with torch.set_grad_enabled(self._is_graded and is_first), self._autocast():
+            with (
+                torch.set_grad_enabled(self._is_graded and is_first),
+                self._autocast(),
+                self._guarding(),
+            ):
                 if is_first and self._seed is not None:
                     self._seed(index)
                     drawn = _foreign_generators()
@@ -100,6 +110,11 @@ class StageModule(nn.Module):
             self._received = ()
         self._require(_foreign_generators() == drawn)
         return out
+
+    def _guarding(self) -> AbstractContextManager[None]:
+        """Context of a forward, which finds gradients where no micro-batch came before it."""
+        has_earlier = self._has_replicas or len(self._forwards) > 1
+        return self._guard.guarding() if has_earlier and self._is_graded else nullcontext()
 
     def _require(self, has_drawn_from_torch_alone: bool) -> None:
         if not has_drawn_from_torch_alone:
