@@ -8,8 +8,8 @@ them when rank 0 says so, and by its rules.
 
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NoReturn
 from weakref import WeakValueDictionary
@@ -17,17 +17,14 @@ from weakref import WeakValueDictionary
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.frontends.loop.hooks import (
+    ModelHooks,
     NoStates,
-    apply_in_place,
-    check_frozen,
     copied,
     is_in_own_step,
-    parameters_of,
-    refuse_assignment,
-    refuse_group,
 )
 from openwafer.training.frontends.loop.loop_systems import (
     BegunLoop,
@@ -37,11 +34,7 @@ from openwafer.training.frontends.loop.loop_systems import (
     refuse_other_gradient,
     store_folder,
 )
-from openwafer.training.frontends.loop.model_checks import (
-    check_gradient_hooks,
-    check_in_place,
-    check_transforms,
-)
+from openwafer.training.frontends.loop.model_checks import check_gradient_hooks
 from openwafer.training.frontends.loop.released_parameters import Home, ReleasedParameter, home_of
 from openwafer.training.frontends.loop.stored_tensor import Backing, StoredTensor, Values
 from openwafer.training.store.layout import Part
@@ -51,7 +44,6 @@ from openwafer.training.stream.execute.execution import (
     StreamedExecution,
     without_records,
 )
-from openwafer.training.stream.execute.passes import PassObserver
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.records import lay_out_records
@@ -139,7 +131,7 @@ class FollowedGradients:
         self.names -= names
 
 
-class FollowedHooks(PassObserver):
+class FollowedHooks(ModelHooks):
     """Lets a loop's own calls reach the store of rank 0, or those of all.
 
     Args:
@@ -165,15 +157,10 @@ class FollowedHooks(PassObserver):
         begun: BegunLoop,
         home: LoopHome,
     ) -> None:
-        self._model = model
+        super().__init__(model, optimizers)
         self._systems = systems
-        self._parameters = dict(model.named_parameters())
-        names = {id(parameter): name for name, parameter in self._parameters.items()}
-        self._names = {one: {names[id(p)] for p in parameters_of(one)} for one in optimizers}
-        self._frozen = [(n, p) for n, p in self._parameters.items() if not p.requires_grad]
         self._likes = _likes_of(begun.contract.plan)
         self._gradients = FollowedGradients(systems, self._likes, keeps_masters=home.keeps_masters)
-        self._undo = ExitStack()
         check_gradient_hooks(self._parameters)
         self._share: Owner | None = None
         self._execution = self._executed(begun, home)
@@ -216,9 +203,6 @@ class FollowedHooks(PassObserver):
                     help="build the same optimizers in all processes",
                 )
 
-    def __reduce_ex__(self, _protocol: object) -> NoReturn:
-        raise copied(self._model)
-
     def _attach(self) -> None:
         for optimizer in self._names:
             self._attach_optimizer(optimizer)
@@ -234,11 +218,6 @@ class FollowedHooks(PassObserver):
 
     def _take_names(self) -> None:
         self._gradients.names = self._systems.names_of(self._share)
-
-    def begin_pass(self) -> None:
-        """See :class:`PassObserver`."""
-        check_transforms()
-        check_in_place(self._parameters.items(), ReleasedParameter)
 
     def begin_backward(self) -> None:
         """See :class:`PassObserver`."""
@@ -270,40 +249,20 @@ class FollowedHooks(PassObserver):
 
     # The model.
 
-    def _attach_model(self) -> None:
-        model = self._model
-        checking = model.register_forward_pre_hook(lambda *_: check_frozen(self._frozen))
-        self._undo.callback(checking.remove)
-        self._replace(model, "zero_grad", partial(self._zero_grad, None))
-        self._replace(model, "_apply", self._apply)
-        for module in model.modules():
-            for handle in (
-                module.register_state_dict_pre_hook(lambda *_: self._refuse("model.state_dict()")),
-                module.register_load_state_dict_pre_hook(refuse_assignment),
-            ):
-                self._undo.callback(handle.remove)
-
-    def _apply(self, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
-        return apply_in_place(self._model, function, recurse=recurse)
-
-    def _replace(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
-        setattr(owner, name, function)
-        self._undo.callback(owner.__dict__.pop, name, None)
+    def _hooks_of(self, module: nn.Module) -> Iterator[RemovableHandle]:
+        """See :class:`ModelHooks`."""
+        yield module.register_state_dict_pre_hook(lambda *_: self._refuse("model.state_dict()"))
 
     # Optimizers.
 
-    def _attach_optimizer(self, optimizer: Optimizer) -> None:
+    def _hooks_on(self, optimizer: Optimizer) -> Iterator[RemovableHandle]:
+        """See :class:`ModelHooks`."""
         self._forget_states(optimizer)
-        for handle in (
-            optimizer.register_step_post_hook(self._end_step),
-            optimizer.register_state_dict_pre_hook(
-                lambda _: self._refuse("optimizer.state_dict()")
-            ),
-            optimizer.register_load_state_dict_post_hook(self._forget_states),
-        ):
-            self._undo.callback(handle.remove)
-        self._replace(optimizer, "zero_grad", partial(self._zero_grad, optimizer))
-        self._replace(optimizer, "add_param_group", partial(refuse_group, optimizer))
+        yield optimizer.register_step_post_hook(self._end_step)
+        yield optimizer.register_state_dict_pre_hook(
+            lambda _: self._refuse("optimizer.state_dict()")
+        )
+        yield optimizer.register_load_state_dict_post_hook(self._forget_states)
 
     def _forget_states(self, optimizer: Optimizer) -> None:
         asked = partial(self._systems.elsewhere, "optimizer.state")
@@ -319,7 +278,7 @@ class FollowedHooks(PassObserver):
         with self._systems.stepping():
             if self.executor.is_in_pass:
                 self.executor.end_pass()
-            check_in_place(self._parameters.items(), ReleasedParameter)
+            self._check_in_place()
         self._systems.step()
         self._gradients.looks_empty = True
         optimizer.state = NoStates(dict)

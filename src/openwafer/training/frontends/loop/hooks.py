@@ -1,8 +1,9 @@
 """Ties a loop's model and optimizers to the execution that streams their weights."""
 
 import inspect
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import chain
@@ -71,7 +72,74 @@ def check_last(optimizer: Optimizer, hook: Callable[..., Any]) -> None:
         )
 
 
-class LoopHooks(PassObserver):
+class ModelHooks(PassObserver, ABC):
+    """Stands in for calls that a loop makes of its model and its optimizers, until it is undone.
+
+    Args:
+        model: its parameters are released.
+        optimizers: over them.
+    """
+
+    def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
+        self._model = model
+        self._parameters = dict(model.named_parameters())
+        self._name_of = {id(parameter): name for name, parameter in self._parameters.items()}
+        self._frozen = [(n, p) for n, p in self._parameters.items() if not p.requires_grad]
+        self._undo = ExitStack()
+        self._names = {
+            optimizer: [self._name_of[id(parameter)] for parameter in parameters_of(optimizer)]
+            for optimizer in optimizers
+        }
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise copied(self._model)
+
+    def begin_pass(self) -> None:
+        """See :class:`PassObserver`."""
+        check_transforms()
+        self._check_in_place()
+
+    def _check_in_place(self) -> None:
+        check_in_place(self._parameters.items(), ReleasedParameter)
+
+    def _attach_model(self) -> None:
+        checking = self._model.register_forward_pre_hook(lambda *_: check_frozen(self._frozen))
+        self._undo.callback(checking.remove)
+        self._replace(self._model, "zero_grad", partial(self._zero_grad, None))
+        self._replace(self._model, "_apply", self._apply)
+        for module in self._model.modules():
+            self._undo.callback(module.register_load_state_dict_pre_hook(refuse_assignment).remove)
+            for handle in self._hooks_of(module):
+                self._undo.callback(handle.remove)
+
+    def _attach_optimizer(self, optimizer: Optimizer) -> None:
+        for handle in self._hooks_on(optimizer):
+            self._undo.callback(handle.remove)
+        self._replace(optimizer, "zero_grad", partial(self._zero_grad, optimizer))
+        self._replace(optimizer, "add_param_group", partial(refuse_group, optimizer))
+
+    def _replace(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
+        setattr(owner, name, function)
+        self._undo.callback(owner.__dict__.pop, name, None)
+
+    def _apply(self, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        """``model.to(...)`` and the like; refused before it has changed anything."""
+        return apply_in_place(self._model, function, recurse=recurse)
+
+    @abstractmethod
+    def _zero_grad(self, optimizer: Optimizer | None, set_to_none: bool = True) -> None:
+        """``zero_grad`` of an optimizer, or of the model."""
+
+    @abstractmethod
+    def _hooks_of(self, module: nn.Module) -> Iterator[RemovableHandle]:
+        """Register what else runs where a module saves or loads."""
+
+    @abstractmethod
+    def _hooks_on(self, optimizer: Optimizer) -> Iterator[RemovableHandle]:
+        """Register what runs where an optimizer steps, saves or loads."""
+
+
+class LoopHooks(ModelHooks):
     """Lets a loop's own calls reach the parameter store, from :meth:`attach` to :meth:`detach`.
 
     Args:
@@ -88,17 +156,9 @@ class LoopHooks(PassObserver):
     def __init__(
         self, model: nn.Module, execution: StreamedExecution, systems: LoopSystems | None = None
     ) -> None:
-        self._model = model
+        super().__init__(model, execution.updater.optimizers)
         self._systems = systems
         self._execution = execution
-        self._parameters = dict(model.named_parameters())
-        self._name_of = {id(parameter): name for name, parameter in self._parameters.items()}
-        self._frozen = [(n, p) for n, p in self._parameters.items() if not p.requires_grad]
-        self._undo = ExitStack()
-        self._names = {
-            optimizer: [self._name_of[id(parameter)] for parameter in parameters_of(optimizer)]
-            for optimizer in execution.updater.optimizers
-        }
         self.records = LoopRecords(execution, None if systems is None else systems.owners)
         self.ledger = GradientLedger(execution, self.records, self._names)
         self.values = StoredValues(execution, self.records, self._parameters, self.ledger)
@@ -127,9 +187,6 @@ class LoopHooks(PassObserver):
             self._systems.lead(self._execution, self.records, self.ledger)
             # In a pass of all systems none of them waits for what rank 0 may want of it.
             self._systems.on_forward = self.values.take_weights
-
-    def __reduce_ex__(self, _protocol: object) -> NoReturn:
-        raise copied(self._model)
 
     def settle(self) -> None:
         """Bring the store up to date between two steps, with what the loop has written to."""
@@ -175,13 +232,9 @@ class LoopHooks(PassObserver):
     def _note_differentiated(self, name: str) -> None:
         self._execution.executor.log.unplanned.append(name)
 
-    def _check_in_place(self) -> None:
-        check_in_place(self._parameters.items(), ReleasedParameter)
-
     def begin_pass(self) -> None:
         """See :class:`PassObserver`."""
-        check_transforms()
-        self._check_in_place()
+        super().begin_pass()
         if self._systems is None:
             self.values.take_weights()
 
@@ -214,16 +267,11 @@ class LoopHooks(PassObserver):
 
     # The model.
 
-    def _attach_model(self) -> None:
-        self._undo.callback(self._model.register_forward_pre_hook(self._check_frozen).remove)
-        self._replace(self._model, "zero_grad", partial(self._zero_grad, None))
-        self._replace(self._model, "_apply", self._apply)
-        for module in self._model.modules():
-            self._undo.callback(module.register_load_state_dict_pre_hook(refuse_assignment).remove)
-            if self._execution.device.torch_device.type != "cpu":
-                # What saves a state_dict asks for the memory of all weights, which is the host's.
-                handle = module.register_state_dict_post_hook(partial(self._save_on_host))
-                self._undo.callback(handle.remove)
+    def _hooks_of(self, module: nn.Module) -> Iterator[RemovableHandle]:
+        """See :class:`ModelHooks`."""
+        if self._execution.device.torch_device.type != "cpu":
+            # What saves a state_dict asks for the memory of all weights, which is the host's.
+            yield module.register_state_dict_post_hook(partial(self._save_on_host))
 
     def _save_on_host(
         self, module: nn.Module, state: dict[str, Any], prefix: str, _metadata: object
@@ -234,29 +282,14 @@ class LoopHooks(PassObserver):
                 host = self.values.weights(self._name_of[id(parameter)], torch.device("cpu"))
                 state[prefix + alias] = host.whole()
 
-    def _check_frozen(self, _model: nn.Module, _args: object) -> None:
-        check_frozen(self._frozen)
-
-    def _apply(self, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
-        """``model.to(...)`` and the like; refused before it has changed anything."""
-        return apply_in_place(self._model, function, recurse=recurse)
-
     # Optimizers.
 
-    def _attach_optimizer(self, optimizer: Optimizer) -> None:
-        for handle in (
-            optimizer.register_step_post_hook(self._end_step),
-            optimizer.register_state_dict_pre_hook(self._begin_saving_states),
-            optimizer.register_state_dict_post_hook(_fill_optimizer_state),
-            optimizer.register_load_state_dict_post_hook(self._take_states),
-        ):
-            self._undo.callback(handle.remove)
-        self._replace(optimizer, "zero_grad", partial(self._zero_grad, optimizer))
-        self._replace(optimizer, "add_param_group", partial(refuse_group, optimizer))
-
-    def _replace(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
-        setattr(owner, name, function)
-        self._undo.callback(owner.__dict__.pop, name, None)
+    def _hooks_on(self, optimizer: Optimizer) -> Iterator[RemovableHandle]:
+        """See :class:`ModelHooks`."""
+        yield optimizer.register_step_post_hook(self._end_step)
+        yield optimizer.register_state_dict_pre_hook(self._begin_saving_states)
+        yield optimizer.register_state_dict_post_hook(_fill_optimizer_state)
+        yield optimizer.register_load_state_dict_post_hook(self._take_states)
 
     def _zero_grad(self, optimizer: Optimizer | None, set_to_none: bool = True) -> None:
         self.ledger.collect()
@@ -340,6 +373,20 @@ class LoopHooks(PassObserver):
             optimizer.state = self._states[optimizer]  # type: ignore[assignment]
 
 
+def _fill_optimizer_state(_optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
+    # What is pickled with classes of ours could not be loaded as weights only.
+    state_dict["state"] = {
+        key: dict(value) if isinstance(value, StoredState) else value
+        for key, value in state_dict["state"].items()
+    }
+
+
+def _number(optimizer: Optimizer, name: str, default: float) -> float:
+    """What a ``GradScaler`` has set on a fused optimizer for the time of its step."""
+    value = vars(optimizer).get(name)
+    return default if value is None else float(value)
+
+
 def apply_in_place(
     model: nn.Module, function: Callable[[torch.Tensor], torch.Tensor], *, recurse: bool
 ) -> Any:
@@ -398,20 +445,6 @@ def copied(model: nn.Module) -> OpenwaferError:
         "or pickled with it",
         help="copy the model before stream_weights; save model.state_dict()",
     )
-
-
-def _fill_optimizer_state(_optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-    # What is pickled with classes of ours could not be loaded as weights only.
-    state_dict["state"] = {
-        key: dict(value) if isinstance(value, StoredState) else value
-        for key, value in state_dict["state"].items()
-    }
-
-
-def _number(optimizer: Optimizer, name: str, default: float) -> float:
-    """What a ``GradScaler`` has set on a fused optimizer for the time of its step."""
-    value = vars(optimizer).get(name)
-    return default if value is None else float(value)
 
 
 def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
