@@ -3,21 +3,14 @@
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from openwafer.diagnostics import counted, error
-from openwafer.training.methods.counts.step_count import in_16_bit, repeated_layers
+from openwafer.training.methods.counts.step_count import repeated_layers, sample_of
 from openwafer.training.methods.noise_scale import NoiseScaleKeys
-from openwafer.training.session.building import (
-    build_hollow_model,
-    expected_vocab_size,
-    make_workload,
-)
 from openwafer.training.stream.plan.dry_run import Workload, autocast, faked, placed
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.plan.fused_kernels import fused_kernels
@@ -113,16 +106,12 @@ def count_layers(config: NoiseScaleKeys) -> tuple[LayerCount, ...]:
         OpenwaferError: the model cannot be built, or takes no such tokens; ``layer-order`` where
             it does not call its layers once each, one behind the other.
     """
-    dense = in_16_bit(config)
-    vocab_size = expected_vocab_size(dense)
-    with TemporaryDirectory(prefix="openwafer-") as scratch:
-        model = build_hollow_model(dense, vocab_size, Path(scratch))
-    workload = make_workload(model, dense, vocab_size)
-    names = repeated_layers(model)
+    workload = sample_of(config)
+    names = repeated_layers(workload.model)
     with fused_kernels():
         walk = faked(partial(_walked, workload, names))
     _require_chain(walk, len(names))
-    return _counted(walk, [BEFORE, *names, AFTER], dense.batch.sequence_length)
+    return _counted(walk, [BEFORE, *names, AFTER], config.batch.sequence_length)
 
 
 def _walked(workload: Workload, names: list[str], mode: RememberingFakeMode | None) -> _Walk:

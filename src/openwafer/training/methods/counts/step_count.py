@@ -82,15 +82,12 @@ def count_step(config: NoiseScaleKeys) -> StepCount:
     Raises:
         OpenwaferError: the model cannot be built, or takes no such tokens.
     """
-    dense = in_16_bit(config)
-    vocab_size = expected_vocab_size(dense)
-    with TemporaryDirectory(prefix="openwafer-") as scratch:
-        model = build_hollow_model(dense, vocab_size, Path(scratch))
-    workload = make_workload(model, dense, vocab_size)
+    workload = sample_of(config)
+    model = workload.model
     names = repeated_layers(model)
     with fused_kernels():
         walk = faked(partial(_walk, workload, names))
-    num_tokens = dense.batch.sequence_length
+    num_tokens = config.batch.sequence_length
     sparse = _sparse_shares(model, config)
     num_sparse = sum(num for num, _ in sparse)
     return StepCount(
@@ -107,9 +104,9 @@ def count_step(config: NoiseScaleKeys) -> StepCount:
     )
 
 
-def in_16_bit(config: NoiseScaleKeys) -> NoiseScaleKeys:
-    """One sample of a run on one system, in 16-bit and without zeros."""
-    return replace(
+def sample_of(config: NoiseScaleKeys) -> Workload:
+    """One sample of a run on one system, in 16-bit and without zeros; its model has no values."""
+    dense = replace(
         config,
         batch=BatchConfig(size=1, sequence_length=config.batch.sequence_length),
         precision=Precision.BF16,
@@ -119,6 +116,10 @@ def in_16_bit(config: NoiseScaleKeys) -> NoiseScaleKeys:
         noise_scale=None,
         systems=1,
     )
+    vocab_size = expected_vocab_size(dense)
+    with TemporaryDirectory(prefix="openwafer-") as scratch:
+        model = build_hollow_model(dense, vocab_size, Path(scratch))
+    return make_workload(model, dense, vocab_size)
 
 
 def repeated_layers(model: nn.Module) -> list[str]:
