@@ -1,7 +1,7 @@
 """The stores of a run's last commits: who sees them, and at which step all can be opened."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from openwafer.training.session.run_state import StoreSet, counts_of_owner, pars
 from openwafer.training.store import ParameterStore, Tier
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.manifest import Manifest, manifests_of
-from openwafer.training.store.record_access import LentParts
+from openwafer.training.store.record_access import LentParts, Records
 from openwafer.training.stream.link.updates import UpdateCounts
 
 # By the index of the system that made a store: how often its parameters were updated, by the steps
@@ -91,7 +91,7 @@ def located(stores: StoreSet | None, seen: Sequence[SeenStores]) -> FoundStores 
     readers = tuple(min(of) for of in having)
     first, *others = (of[reader] for of, reader in zip(having, readers, strict=True))
     are_in_place = len(seen) == len(having) and all(i in of for i, of in enumerate(having))
-    return FoundStores(step, stores, readers, _joined(first, others), are_in_place)
+    return FoundStores(step, stores, readers, first.joined(others), are_in_place)
 
 
 def _holders(index: int, seen: Sequence[SeenStores]) -> dict[int, Mapping[int, UpdateCounts]]:
@@ -101,20 +101,12 @@ def _holders(index: int, seen: Sequence[SeenStores]) -> dict[int, Mapping[int, U
     return {rank: found[index] for rank, found in enumerate(asked) if index in found}
 
 
-def _joined(first: UpdateCounts, others: Iterable[UpdateCounts]) -> UpdateCounts:
-    joined = first.of_wholes()
-    for counts in others:
-        joined.num_updates.update(counts.num_updates)
-        joined.num_averaged.update(counts.num_averaged)
-    return joined
-
-
 def found_here(folder: RunFolder, stores: StoreSet | None) -> FoundStores | list[int]:
     """As :func:`located`, of what this process alone sees."""
     return located(stores, [seen_stores(folder, stores)])
 
 
-class JoinedStores:
+class JoinedStores(Records):
     """Stores that have a share of the records each, as one to read.
 
     See :class:`~openwafer.training.store.record_access.Records`.
@@ -126,9 +118,11 @@ class JoinedStores:
     def __init__(self, stores: Sequence[ParameterStore]) -> None:
         self._stores = stores
         self._home = {record: store for store in stores for record in store.layouts}
-        self.layouts: dict[str, RecordLayout] = {}
-        for store in stores:
-            self.layouts.update(store.layouts)
+
+    @property
+    def layouts(self) -> Mapping[str, RecordLayout]:
+        """See :class:`Records`."""
+        return {record: store.layouts[record] for record, store in self._home.items()}
 
     def borrow(
         self,
@@ -140,17 +134,6 @@ class JoinedStores:
     ) -> LentParts:
         """See :meth:`ParameterStore.borrow`."""
         return self._home[record].borrow(record, parts, read_only=read_only, fresh=fresh)
-
-    def lent(
-        self,
-        record: str,
-        parts: Collection[Part],
-        *,
-        read_only: bool = False,
-        fresh: Collection[Part] = (),
-    ) -> AbstractContextManager[LentParts]:
-        """See :meth:`ParameterStore.lent`."""
-        return self._home[record].lent(record, parts, read_only=read_only, fresh=fresh)
 
     def close(self) -> None:
         """Close all of them."""

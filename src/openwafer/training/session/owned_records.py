@@ -34,12 +34,11 @@ def gathered_reports(systems: Systems, own: GradientReport) -> list[GradientRepo
 
 def gathered_counts(systems: Systems, own: UpdateCounts) -> UpdateCounts:
     """Counts of the parameters of all systems; the leader calls this between two steps."""
-    merged = own.of_wholes()
+    others = []
     for found in systems.answers(TellCounts(), "how often it has updated its parameters"):
         assert isinstance(found, UpdateCounts)
-        merged.num_updates.update(found.num_updates)
-        merged.num_averaged.update(found.num_averaged)
-    return merged.of_wholes()
+        others.append(found)
+    return own.joined(others)
 
 
 class OwnedRecords:

@@ -22,6 +22,7 @@ from openwafer.training.store.manifest import Manifest, never_committed
 from openwafer.training.store.monitor import Monitor
 from openwafer.training.store.options import StoreOptions, Traffic
 from openwafer.training.store.part_state import Tier
+from openwafer.training.store.record_access import Records
 from openwafer.training.store.ring import Ring
 from openwafer.training.store.slots import Version
 from openwafer.training.store.store_file import PartKey
@@ -31,7 +32,7 @@ from openwafer.training.store.traffic_meter import TrafficMeter
 __all__ = ["Loan", "ParameterStore", "Placement", "Tier"]
 
 
-class ParameterStore:
+class ParameterStore(Records):
     """Records of named arrays, lent in the order asked for and committed step by step.
 
     Make one with `create` or `open`; end it with `close` or by leaving a `with` block. Any thread
@@ -216,28 +217,6 @@ class ParameterStore:
             request = Request(layout, states, frozenset(fresh), read_only, epoch)
             self._lending.submit(request)
         return Loan(self._monitor, self._lending, request)
-
-    @contextmanager
-    def lent(
-        self,
-        record: str,
-        parts: Collection[Part],
-        *,
-        read_only: bool = False,
-        fresh: Collection[Part] = (),
-    ) -> Iterator[Loan]:
-        """Context in which parts of a record are in memory; for its arguments see :meth:`borrow`.
-
-        Unless read-only, all of them count as changed at its end, however it ends.
-        """
-        loan = self.borrow(record, parts, read_only=read_only, fresh=fresh)
-        dirty: Collection[Part] = ()
-        try:
-            loan.wait()
-            dirty = () if read_only else parts
-            yield loan
-        finally:
-            loan.release(dirty=dirty)
 
     def foresee(self, wanted: Sequence[tuple[str, Collection[Part]]]) -> None:
         """Say what will be borrowed next, in that order, to have it read while the disk is free.

@@ -1,7 +1,8 @@
-"""The protocol by which others read and write records between two steps."""
+"""How others read and write records between two steps."""
 
-from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 import torch
@@ -42,9 +43,15 @@ class LentRecords(Protocol):
         """Context in which parts of a record can be read, and written unless `read_only`."""
 
 
-class Records(LentRecords, Protocol):
+class Records(ABC):
     """A parameter store, or the stores of all ranks of a run as one."""
 
+    @property
+    @abstractmethod
+    def layouts(self) -> Mapping[str, RecordLayout]:
+        """The records by name."""
+
+    @abstractmethod
     def borrow(
         self,
         record: str,
@@ -55,6 +62,7 @@ class Records(LentRecords, Protocol):
     ) -> LentParts:
         """Ask for parts of a record; those in `fresh` are to be overwritten whole."""
 
+    @contextmanager
     def lent(
         self,
         record: str,
@@ -62,5 +70,16 @@ class Records(LentRecords, Protocol):
         *,
         read_only: bool = False,
         fresh: Collection[Part] = (),
-    ) -> AbstractContextManager[LentParts]:
-        """Context in which parts of a record are in memory; see :meth:`borrow`."""
+    ) -> Iterator[LentParts]:
+        """Context in which parts of a record are in memory; for its arguments see :meth:`borrow`.
+
+        Unless read-only, all of them count as changed at its end, however it ends.
+        """
+        loan = self.borrow(record, parts, read_only=read_only, fresh=fresh)
+        dirty: Collection[Part] = ()
+        try:
+            loan.wait()
+            dirty = () if read_only else parts
+            yield loan
+        finally:
+            loan.release(dirty=dirty)

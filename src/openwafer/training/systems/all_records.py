@@ -5,8 +5,7 @@ a record or takes them. One record passes at a time, and the next may be on its 
 holds a second whole model.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -74,22 +73,24 @@ class Owners:
         ]
 
 
-class AllRecords:
+class AllRecords(Records):
     """See :class:`~openwafer.training.store.record_access.Records`.
 
     Args:
         own: those of rank 0.
         layouts: all records by name, in the order of the plan.
         owners: of records.
-
-    Attributes:
-        layouts: see above.
     """
 
     def __init__(self, own: Records, layouts: Mapping[str, RecordLayout], owners: Owners) -> None:
-        self.layouts = layouts
+        self._layouts = layouts
         self._own = own
         self._owners = owners
+
+    @property
+    def layouts(self) -> Mapping[str, RecordLayout]:
+        """See :class:`Records`."""
+        return self._layouts
 
     def borrow(
         self,
@@ -106,24 +107,7 @@ class AllRecords:
         """
         if self._owners.ranks[record] == self._owners.control.group.rank:
             return self._own.borrow(record, parts, read_only=read_only, fresh=fresh)
-        return _Copy(self._owners, self.layouts[record], tuple(parts), tuple(fresh))
-
-    @contextmanager
-    def lent(
-        self,
-        record: str,
-        parts: Collection[Part],
-        *,
-        read_only: bool = False,
-        fresh: Collection[Part] = (),
-    ) -> Iterator[LentParts]:
-        """See :meth:`ParameterStore.lent`."""
-        loan = self.borrow(record, parts, read_only=read_only, fresh=fresh)
-        try:
-            loan.wait()
-            yield loan
-        finally:
-            loan.release(dirty=() if read_only else parts)
+        return _Copy(self._owners, self._layouts[record], tuple(parts), tuple(fresh))
 
 
 class _Copy:

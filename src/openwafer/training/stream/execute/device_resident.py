@@ -7,8 +7,7 @@ import torch
 from torch.optim import Optimizer
 
 from openwafer.training.store.layout import Part
-from openwafer.training.store.parameter_store import Loan
-from openwafer.training.store.record_access import Arrays
+from openwafer.training.store.record_access import Arrays, LentParts
 from openwafer.training.store.update_rules.update_pass import AVERAGE
 from openwafer.training.stream.execute.execution import ResidentExecution
 from openwafer.training.stream.link.optimizer_states import STEP
@@ -38,7 +37,7 @@ class DeviceResidentExecution(ResidentExecution):
                     for place in layout.parts[Part.WEIGHTS]:
                         self._bring(place.spec.name, loan)
 
-    def _bring(self, name: str, loan: Loan) -> None:
+    def _bring(self, name: str, loan: LentParts) -> None:
         """Make the parameter's tensors on the device; a state begins with the first update."""
         parameter = self._parameters[name]
         parameter.data = self._on_device(loan.tensor(name, Part.WEIGHTS))
@@ -65,7 +64,7 @@ class DeviceResidentExecution(ResidentExecution):
             states[STEP] = torch.tensor(float(count), dtype=torch.float32, device=where)
         optimizer.state[parameter] = states
 
-    def _bring_average(self, name: str, loan: Loan) -> None:
+    def _bring_average(self, name: str, loan: LentParts) -> None:
         """Averages on the device move in every step, so none of its moves may be missing."""
         counts = self.updater.counts
         average = self._on_device(loan.tensor(state_name(AVERAGE, name), Part.STATES))
@@ -146,7 +145,7 @@ class DeviceResidentExecution(ResidentExecution):
                         else:
                             self.device.download(held, on_host, after).wait()
 
-    def _copies(self, name: str, loan: Loan) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def _copies(self, name: str, loan: LentParts) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The parameter's tensors on the device, each with its place in the store."""
         parameter = self._parameters[name]
         yield parameter.detach(), loan.tensor(name, Part.WEIGHTS)

@@ -1,6 +1,6 @@
 """Applies the rules of an ordinary torch optimizer to the records of a store."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -58,6 +58,14 @@ class UpdateCounts:
         return UpdateCounts(
             self.steps_applied, _of_wholes(self.num_updates), _of_wholes(self.num_averaged)
         )
+
+    def joined(self, others: Iterable["UpdateCounts"]) -> "UpdateCounts":
+        """The counts of this moment between two steps, with those of other ranks' parameters."""
+        joined = self.copy()
+        for one in others:
+            joined.num_updates |= one.num_updates
+            joined.num_averaged |= one.num_averaged
+        return joined.of_wholes()
 
     def only(self, names: Collection[str]) -> "UpdateCounts":
         """The counts of some parameters."""
