@@ -25,7 +25,7 @@ import openwafer.cli
 from openwafer.atomic_file import write_text
 from openwafer.cli.environment import restart_with_defaults
 from openwafer.training.metrics import load_run
-from openwafer.training.metrics.step_metrics import measured_peaks
+from openwafer.training.metrics.step_lines import measured_peaks
 
 ROOT = Path(__file__).parents[1]
 DEMO = Path(openwafer.cli.__file__).parent / "demo.yaml"

@@ -24,7 +24,7 @@ from openwafer.training.session.config import Bytes, CheckpointConfig, Streaming
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.following import follow
 from openwafer.training.session.systems import Systems
-from openwafer.training.store.direct_io import FileIo
+from openwafer.training.store.store_file import FileIo
 from openwafer.training.stream.plan.placement import StoreTier
 
 NUM_STEPS = 4

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.cli.environment import restart_with_defaults
-from openwafer.training.metrics.environment import name_processor
+from openwafer.training.metrics.run_record import name_processor
 from openwafer.training.sparsity.kernels import calls
 from openwafer.training.sparsity.kernels.index import Index, walks_of
 from openwafer.training.sparsity.kernels.peak import peak_flops

@@ -16,7 +16,7 @@ from statistics import median
 import torch
 from torch import nn
 
-from openwafer.training.metrics.environment import name_processor
+from openwafer.training.metrics.run_record import name_processor
 from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
 from openwafer.training.session import MatmulPrecision
 from openwafer.training.session.matmul_precision import product_rate

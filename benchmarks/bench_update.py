@@ -16,8 +16,8 @@ import torch
 
 from openwafer.training.store import ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.update_rules import ParamUpdate, UpdateRule, update_parameter
-from openwafer.training.store.update_rules.build import build_rule
 from openwafer.training.store.update_rules.clipping import tensor_norms
+from openwafer.training.store.update_rules.translation import build_rule
 from openwafer.training.store.update_rules.update_pass import Averaging, state_specs
 
 LIMIT_BYTES = 28

@@ -25,9 +25,9 @@ from termination import clean_up_when_terminated
 
 from openwafer.cli.environment import restart_with_defaults
 from openwafer.training.metrics import read_trace
-from openwafer.training.metrics.compute_share import compute_share
 from openwafer.training.metrics.host_memory import read_host_memory
-from openwafer.training.metrics.run_record import read_plan
+from openwafer.training.metrics.run_record import PLAN
+from openwafer.training.metrics.step_trace import compute_share
 from openwafer.training.plan_record import PlanRecord
 from openwafer.training.session import Session
 
@@ -114,7 +114,7 @@ def main() -> None:
             turns.append(Turn(steps, rates[-2], rates[-1]))
         sampler.is_over.set()
         probe.close()
-        plan = read_plan(run / "plan.json")
+        plan = PLAN.read(run / "plan.json")
         parameters = plan.parameters
         share = compute_share(read_trace(run / "trace.json").select())
         result = _figures(parameters, turns, sampler)

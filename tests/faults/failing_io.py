@@ -6,7 +6,7 @@ import threading
 from enum import StrEnum
 from pathlib import Path
 
-from openwafer.training.store.direct_io import FileIo
+from openwafer.training.store.store_file import FileIo
 
 
 class Call(StrEnum):

@@ -10,8 +10,12 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from openwafer.training.store.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
-from openwafer.training.store.checkpoint_index import read_checkpoint
+from openwafer.training.store.checkpoint import (
+    list_checkpoints,
+    load_checkpoint,
+    read_checkpoint,
+    save_checkpoint,
+)
 from openwafer.training.store.parameter_store import ParameterStore, Tier
 from tests.training.store.example_records import differing_parts, make_store, write_step
 

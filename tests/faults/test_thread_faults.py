@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.store.direct_io import FileIo
-from openwafer.training.store.options import DiskTransfer
 from openwafer.training.store.parameter_store import ParameterStore
+from openwafer.training.store.store_file import FileIo
+from openwafer.training.store.transfers import DiskTransfer
 from tests.faults.failing_io import Call
 from tests.training.store.example_records import QUICK, make_store, write_step
 

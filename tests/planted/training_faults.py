@@ -53,7 +53,7 @@ TRAINING_FAULTS: Final = (
     Fault(
         "missed-sync",
         "a commit is published before its bytes are durable",
-        "training/store/write_behind.py",
+        "training/store/transfers.py",
         "            file.sync()\n            publish(pending, versions)",
         "            publish(pending, versions)\n            file.sync()",
         (
@@ -133,7 +133,7 @@ TRAINING_FAULTS: Final = (
     Fault(
         "data-position",
         "a batch schedule repeats or skips samples where the size changes",
-        "training/data/batch_sizes.py",
+        "training/data/dataset.py",
         "sum(size * steps for size, steps in self.spans(step))",
         "self.at(step) * step",
         (

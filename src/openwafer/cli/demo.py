@@ -12,7 +12,7 @@ from rich.console import Console
 
 from openwafer.training.metrics import RunRecord, load_run
 from openwafer.training.metrics.report import write_report
-from openwafer.training.metrics.step_metrics import measured_peaks
+from openwafer.training.metrics.step_lines import measured_peaks
 from openwafer.training.metrics.units import format_bytes
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Sampling, Session

@@ -21,7 +21,7 @@ from openwafer.planning.placement import (
     write_placement,
 )
 from openwafer.planning.systems import find_system
-from openwafer.training.data.batch_sizes import BatchSizes
+from openwafer.training.data.dataset import BatchSizes
 from openwafer.training.session import RunConfig
 
 

@@ -9,7 +9,7 @@ from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.planning.laws import CurvePoint, TrainedPoint, read_points
 from openwafer.training.methods.counts.step_count import StepCount, count_step
 from openwafer.training.metrics import RunRecord, ValidationPoint, load_run
-from openwafer.training.metrics.token_identity import read_tokens
+from openwafer.training.metrics.run_record import TOKENS
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.run_conditions import run_conditions
 
@@ -112,7 +112,7 @@ def point_of(folder: Path, run: RunRecord, config: RunConfig, count: StepCount) 
     sample_tokens = sum(row.tokens for row in rows) / sum(sizes.at(row.step) for row in rows)
     tokens = sample_tokens * sizes.before(config.steps)
     conditions = run_conditions(config, count.sparsity)
-    identity = read_tokens(folder / "tokens.json")
+    identity = TOKENS.read(folder / TOKENS.file_name)
     return TrainedPoint(
         loss=held_out[-1].loss,
         flops=(count.forward_flops + count.backward_flops) * tokens,

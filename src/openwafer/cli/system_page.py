@@ -23,7 +23,7 @@ from openwafer.planning.system_plan import (
 )
 from openwafer.planning.systems import System
 from openwafer.planning.throughput import Resource, step_time
-from openwafer.training.metrics.report.rendering import render
+from openwafer.training.metrics.report.drawing import render
 
 PICTURE_INCHES = (7.5, 3.8)
 SPARSITIES = (0.0, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)

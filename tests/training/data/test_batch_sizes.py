@@ -18,7 +18,7 @@ from openwafer.training.data import (
     TokenizerTraining,
     prepare,
 )
-from openwafer.training.data.batch_sizes import BatchSizes
+from openwafer.training.data.dataset import BatchSizes
 
 SIZES = BatchSizes(2, (SizeChange(3, 6), SizeChange(4, 4)))
 SAMPLING = Sampling(sequence_length=8, global_batch=2, seed=5, schedule=SIZES.changes)

@@ -26,9 +26,8 @@ from openwafer.training.data import (
     prepare,
 )
 from openwafer.training.data.dataset import find_dataset
-from openwafer.training.data.index import read_index, write_index
-from openwafer.training.data.preparation import Stage
-from openwafer.training.data.tokenise import PIECE_CHARS
+from openwafer.training.data.preparation import PIECE_CHARS, Stage
+from openwafer.training.data.shards import read_index, write_index
 from tests.training.data.corpora import (
     TEXTS,
     message,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from openwafer.training.data.packing import JoinedSamples, SeparateSamples, TokenStream
-from openwafer.training.data.shard import Shard, ShardHeader
+from openwafer.training.data.dataset import JoinedSamples, SeparateSamples, TokenStream
+from openwafer.training.data.shards import Shard, ShardHeader
 
 PADDING = 9_999
 DOCUMENT_LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=12)

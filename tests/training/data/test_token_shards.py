@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.data.shard import HEADER_BYTES, Shard, open_shard, write_shard
+from openwafer.training.data.shards import HEADER_BYTES, Shard, open_shard, write_shard
 from tests.training.data.corpora import message
 
 DOCUMENTS = [np.array(ids, np.uint32) for ids in ([1, 2, 3], [4], [5, 6, 7, 65535])]

@@ -14,8 +14,8 @@ from openwafer.training.metrics import (
     StepWriter,
     ValidationPoint,
 )
-from openwafer.training.metrics.environment import write_environment
-from openwafer.training.metrics.sample_record import GeneratedSample, write_sample
+from openwafer.training.metrics.run_record import ENVIRONMENT, GeneratedSample, describe_machine
+from openwafer.training.metrics.run_record import SAMPLE as SAMPLE_FILE
 
 MIB = 1 << 20
 LAYER_PARAMETERS = 1_800_000
@@ -170,8 +170,8 @@ def write_run(folder: Path, *, num_layers: int = 24, num_steps: int = 200) -> Pa
         for step in range(24, num_steps, 25):
             validation.append(ValidationPoint(step, 2.35 + 6.6 * math.exp(-step / 40)))
     make_trace(num_layers, range(num_steps - 3, num_steps)).write(folder / "trace.json")
-    write_sample(folder, SAMPLE)
-    write_environment(folder, device="CPU, metered arena")
+    SAMPLE_FILE.write(folder, SAMPLE)
+    ENVIRONMENT.write(folder, describe_machine("CPU, metered arena"))
     return folder
 
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openwafer.training.metrics.compute_share import compute_share
-from openwafer.training.metrics.step_trace import Kind, StepTrace, TraceSpan, Track
+from openwafer.training.metrics.step_trace import Kind, StepTrace, TraceSpan, Track, compute_share
 
 _tick = st.integers(0, 30)
 _spans = st.lists(st.tuples(st.sampled_from(Track), _tick, _tick), max_size=15)

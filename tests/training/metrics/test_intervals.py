@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openwafer.training.metrics.intervals import (
+from openwafer.training.metrics.step_trace import (
     Interval,
     Intervals,
     clip,

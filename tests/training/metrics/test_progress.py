@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from openwafer.training.data import SizeChange
-from openwafer.training.data.batch_sizes import BatchSizes
+from openwafer.training.data.dataset import BatchSizes
 from openwafer.training.metrics import StepMetrics
 from openwafer.training.metrics.progress import (
     Progress,

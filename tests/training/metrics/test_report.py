@@ -12,8 +12,8 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics import METRICS_FORMAT, StepMetrics, StepWriter, load_run
 from openwafer.training.metrics.report import render_report, write_report
-from openwafer.training.metrics.report.overview import describe_home
-from openwafer.training.metrics.report.series import finite_points, moving_mean, thin
+from openwafer.training.metrics.report.drawing import finite_points, moving_mean, thin
+from openwafer.training.metrics.report.page import describe_home
 from openwafer.training.metrics.report.timeline import draw_timeline
 from openwafer.training.metrics.step_trace import Kind, StepTrace, TraceSpan, Track
 from tests.training.metrics.synthetic_run import change_plan, make_metrics, write_run

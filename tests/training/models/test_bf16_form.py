@@ -7,7 +7,7 @@ import torch
 import transformers
 from torch import nn
 
-from openwafer.training.models.bf16_form import take_bf16_form
+from openwafer.training.models.hollow import take_bf16_form
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 32}
 LLAMA = transformers.LlamaConfig(**SIZES, intermediate_size=16)

@@ -3,8 +3,7 @@
 import torch
 from torch import nn
 
-from openwafer.training.models.bf16_form import take_bf16_form
-from openwafer.training.models.hollow import build_hollow
+from openwafer.training.models.hollow import build_hollow, take_bf16_form
 
 
 def transposed() -> nn.Module:

@@ -11,7 +11,7 @@ import transformers
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models import CheckpointFolder, Task, TransformersModel
-from openwafer.training.models.next_token import require_next_token, why_not_next_token
+from openwafer.training.models.loss import require_next_token, why_not_next_token
 from tests.tables import case
 
 NONE_OF_TEXTS = [

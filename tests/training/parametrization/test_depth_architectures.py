@@ -7,7 +7,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.methods.mup.coordinates import check_depths
-from openwafer.training.models.widths import with_widths
+from openwafer.training.models.build import with_widths
 from openwafer.training.parametrization.slopes import steepest
 from openwafer.training.session import RunConfig
 from tests.training.architectures import Architecture

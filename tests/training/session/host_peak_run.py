@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from openwafer.training.metrics.host_memory import read_host_memory
-from openwafer.training.metrics.run_record import read_plan
+from openwafer.training.metrics.run_record import PLAN
 from openwafer.training.models import GptConfig
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session
@@ -85,7 +85,7 @@ def main(folder: Path, shape: Shape) -> None:
     """Train, then print the predicted peak and the kernel's, in bytes."""
     torch.set_num_threads(1)
     result = Session(shape.config(folder), console=quiet()).train()
-    predicted = read_plan(result.folder / "plan.json").predicted_host_bytes
+    predicted = PLAN.read(result.folder / "plan.json").predicted_host_bytes
     sys.stdout.write(f"{predicted} {read_host_memory().peak_bytes}\n")
 
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from openwafer.training.metrics.run_record import load_run
-from openwafer.training.metrics.step_metrics import measured_peaks
+from openwafer.training.metrics.step_lines import measured_peaks
 from openwafer.training.models import build
 from openwafer.training.models.build import with_vocab_size
 from openwafer.training.plan_record import Mode

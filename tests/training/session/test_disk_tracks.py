@@ -3,7 +3,7 @@
 from openwafer.trace import Trace
 from openwafer.training.session.disk_tracks import DiskTracks
 from openwafer.training.store import Part
-from openwafer.training.store.options import DiskTransfer
+from openwafer.training.store.transfers import DiskTransfer
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.device.recorder import Recorder
 

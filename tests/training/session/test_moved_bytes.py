@@ -12,7 +12,7 @@ from openwafer.training.session.config import CheckpointConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.store import StoreOptions
-from openwafer.training.store.direct_io import FileIo
+from openwafer.training.store.store_file import FileIo
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import GPT, MODEL, TinyData, quiet, tiny_config
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.metrics import METRICS_FORMAT, VALIDATION_FORMAT, read_lines
-from openwafer.training.metrics.run_record import read_plan
+from openwafer.training.metrics.run_record import PLAN
 from openwafer.training.models import TransformersModel, UserModule
 from openwafer.training.noise_scale import Watched
 from openwafer.training.plan_record import Mode
@@ -251,7 +251,7 @@ def test_a_run_whose_plan_chooses_equals_the_plain_loop(
     config = replace(pipelined_config(data, tmp_path), streaming=StreamingConfig(device="cpu"))
     done = pool.train(config, 4)
     assert differing_from_loop(done, config) == []
-    choice = read_plan(done.folder / "plan.json").choice
+    choice = PLAN.read(done.folder / "plan.json").choice
     assert choice is not None
     assert choice.pipelined_seconds is not None
     assert load_config(done.folder / "config.yaml").streaming.mode is None

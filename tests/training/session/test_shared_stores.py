@@ -27,7 +27,7 @@ from openwafer.training.session.precision import Precision
 from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.step.loss_scale import LossScaling
-from openwafer.training.store.manifest import read_manifest
+from openwafer.training.store.store_folder import read_manifest
 from openwafer.training.stream.execute.step_hooks import StepEnd
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreSystems

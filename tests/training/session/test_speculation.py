@@ -13,9 +13,9 @@ from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.step.loss_scale import LossScaling
 from openwafer.training.step.speculation import Outcome, require_same
 from openwafer.training.store import StoreOptions
-from openwafer.training.store.direct_io import FileIo
 from openwafer.training.store.layout import Part
-from openwafer.training.store.manifest import read_manifest
+from openwafer.training.store.store_file import FileIo
+from openwafer.training.store.store_folder import read_manifest
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.test_averages import PlainAverage
 from tests.training.session.tiny_runs import (

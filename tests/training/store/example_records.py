@@ -15,8 +15,7 @@ from openwafer.training.store.layout import (
     gaps,
     lay_out,
 )
-from openwafer.training.store.options import StoreOptions
-from openwafer.training.store.parameter_store import ParameterStore, Placement, Tier
+from openwafer.training.store.parameter_store import ParameterStore, Placement, StoreOptions, Tier
 
 QUICK = StoreOptions(io_unit_bytes=8192, stall_seconds=20)
 IMPATIENT = StoreOptions(stall_seconds=0.2)

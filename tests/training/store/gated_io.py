@@ -2,7 +2,7 @@
 
 import threading
 
-from openwafer.training.store.direct_io import FileIo
+from openwafer.training.store.store_file import FileIo
 
 OPEN_SECONDS = 20
 

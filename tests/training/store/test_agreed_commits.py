@@ -7,8 +7,8 @@ from threading import Barrier
 import pytest
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.store.manifest import manifests_of
 from openwafer.training.store.parameter_store import ParameterStore, Tier
+from openwafer.training.store.store_folder import manifests_of
 from tests.training.store.example_records import (
     QUICK,
     differing_parts,

@@ -7,8 +7,8 @@ import pytest
 import torch
 import xxhash
 
-from openwafer.training.store.arrival_checksum import ArrivalChecksum
-from openwafer.training.store.host_buffer import HostBuffer
+from openwafer.training.store.pages import HostBuffer
+from openwafer.training.store.transfers import ArrivalChecksum
 
 NUM_BYTES, UNIT_BYTES = 20 * 4096, 3 * 4096
 STARTS = tuple(range(0, NUM_BYTES, UNIT_BYTES))

@@ -16,9 +16,9 @@ from openwafer.training.store.checkpoint import (
     keep_last,
     list_checkpoints,
     load_checkpoint,
+    read_checkpoint,
     save_checkpoint,
 )
-from openwafer.training.store.checkpoint_index import read_checkpoint
 from openwafer.training.store.layout import ArraySpec, Part, lay_out
 from openwafer.training.store.parameter_store import ParameterStore, Tier
 from openwafer.training.store.record_access import Records

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.store.direct_io import FileIo
 from openwafer.training.store.layout import KEPT_PARTS, Part, RecordLayout
 from openwafer.training.store.parameter_store import Loan, ParameterStore, Tier
+from openwafer.training.store.store_file import FileIo
 from tests.training.store.example_records import (
     IMPATIENT,
     QUICK,

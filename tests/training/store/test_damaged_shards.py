@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.store.checkpoint import load_checkpoint, save_checkpoint
-from openwafer.training.store.checkpoint_index import read_checkpoint
+from openwafer.training.store.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import ParameterStore, Tier
 from tests.training.store.example_records import make_store, write_step

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from openwafer.training.store.dtype_names import dtype_name, dtype_named
+from openwafer.training.store.layout import dtype_name, dtype_named
 from openwafer.training.store.safetensors_file import DTYPE_NAMES
 
 

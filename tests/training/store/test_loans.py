@@ -10,8 +10,8 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.layout import KEPT_PARTS, Part
-from openwafer.training.store.options import DiskTransfer, StoreOptions
-from openwafer.training.store.parameter_store import Loan, ParameterStore, Tier
+from openwafer.training.store.parameter_store import Loan, ParameterStore, StoreOptions, Tier
+from openwafer.training.store.transfers import DiskTransfer
 from tests.faults.failing_io import Call, FailingIo, Fault
 from tests.training.store.example_records import (
     IMPATIENT,

@@ -4,7 +4,7 @@ import mmap
 
 import torch
 
-from openwafer.training.store.paging import resident_bytes
+from openwafer.training.store.pages import resident_bytes
 
 PAGE = mmap.PAGESIZE
 

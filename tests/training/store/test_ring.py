@@ -2,10 +2,9 @@ import resource
 
 import torch
 
-from openwafer.training.store.host_buffer import HUGE_BYTES
 from openwafer.training.store.layout import Part
-from openwafer.training.store.part_state import PartState, Tier
-from openwafer.training.store.ring import Ring
+from openwafer.training.store.pages import HUGE_BYTES
+from openwafer.training.store.parts import PartState, Ring, Tier
 
 PAGE = 4096
 

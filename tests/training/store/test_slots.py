@@ -1,6 +1,6 @@
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from openwafer.training.store.slots import Slots, Version
+from openwafer.training.store.parts import Slots, Version
 
 
 class SlotMachine(RuleBasedStateMachine):

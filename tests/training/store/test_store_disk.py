@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.store.direct_io import FileIo
 from openwafer.training.store.layout import KEPT_PARTS, ArraySpec, Part, lay_out
-from openwafer.training.store.options import DiskTransfer, StoreOptions
-from openwafer.training.store.parameter_store import ParameterStore, Tier
+from openwafer.training.store.parameter_store import ParameterStore, StoreOptions, Tier
+from openwafer.training.store.store_file import FileIo
+from openwafer.training.store.transfers import DiskTransfer
 from tests.training.store.example_records import (
     differing_parts,
     example_layouts,

@@ -7,10 +7,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from openwafer.training.store.layout import Part, RecordLayout
-from openwafer.training.store.options import DiskTransfer, StoreOptions
-from openwafer.training.store.parameter_store import ParameterStore, Tier
-from openwafer.training.store.slices import slice_name
+from openwafer.training.store.layout import Part, RecordLayout, slice_name
+from openwafer.training.store.parameter_store import ParameterStore, StoreOptions, Tier
+from openwafer.training.store.transfers import DiskTransfer
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.layers import partition

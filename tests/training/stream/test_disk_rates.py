@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from openwafer.training.store.direct_io import FileIo
+from openwafer.training.store.store_file import FileIo
 from openwafer.training.stream.plan.disk_rates import DiskRates, measure_disk
 
 

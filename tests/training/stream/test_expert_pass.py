@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from openwafer.training.store.slices import slice_name
+from openwafer.training.store.layout import slice_name
 from openwafer.training.stream.execute.expert_pass import ExpertPass
 from openwafer.training.stream.execute.passes import Phase
 from openwafer.training.stream.forms.by_expert import ByExpert

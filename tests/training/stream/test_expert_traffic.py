@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from openwafer.training.store.options import Traffic
+from openwafer.training.store.transfers import Traffic
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.stream.both_loops import STREAMED, StreamedRun, on_tier, plan
 from tests.training.stream.test_expert_weights import one_by_one, run_of

@@ -11,7 +11,7 @@ import torch
 from transformers.models.qwen2_moe.modeling_qwen2_moe import load_balancing_loss_func
 
 from openwafer.training.plan_record import Activations
-from openwafer.training.store.slices import whole_name
+from openwafer.training.store.layout import whole_name
 from tests.tables import case
 from tests.training.stream.fused_experts import (
     Training,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from torch import nn
 
-from openwafer.training.store.slices import slice_name
+from openwafer.training.store.layout import slice_name
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.nested_records import NestedRecords

@@ -13,7 +13,7 @@ from transformers.models.mixtral.modeling_mixtral import MixtralExperts
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.row_exchange import Asked, RowCall
-from openwafer.training.store.slices import array_named, slice_name
+from openwafer.training.store.layout import array_named, slice_name
 from openwafer.training.stream.execute.remote_experts import ExpertCall
 from openwafer.training.stream.forms.by_expert import ByExpert
 from openwafer.training.stream.forms.expert_modules import (

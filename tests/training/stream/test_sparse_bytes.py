@@ -18,8 +18,8 @@ from openwafer.training.sparsity.masks.initial_masks import random_mask
 from openwafer.training.sparsity.packed_linear import pack_linears
 from openwafer.training.store.checkpoint import save_checkpoint
 from openwafer.training.store.layout import KEPT_PARTS, Part
-from openwafer.training.store.options import DiskTransfer, StoreOptions
-from openwafer.training.store.parameter_store import ParameterStore
+from openwafer.training.store.parameter_store import ParameterStore, StoreOptions
+from openwafer.training.store.transfers import DiskTransfer
 from openwafer.training.stream.plan.placement import StoreTier, update_bytes
 from tests.training.stream.both_loops import STREAMED, Run, StreamedRun, on_tier, plan
 

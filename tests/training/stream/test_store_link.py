@@ -10,7 +10,8 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.layout import Part
-from openwafer.training.store.options import DiskTransfer, StoreOptions
+from openwafer.training.store.parameter_store import StoreOptions
+from openwafer.training.store.transfers import DiskTransfer
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 from tests.faults.failing_io import Call, FailingIo, Fault

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from openwafer.training.store.layout import Part
-from openwafer.training.store.options import DiskTransfer, StoreOptions
+from openwafer.training.store.parameter_store import StoreOptions
+from openwafer.training.store.transfers import DiskTransfer
 from openwafer.training.stream.schedule import UpdateTiming
 from tests.training.stream.small_link import NUM_RECORDS, SmallLink
 

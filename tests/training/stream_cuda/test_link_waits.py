@@ -14,7 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openwafer.training.store.options import DiskTransfer, StoreOptions
+from openwafer.training.store.parameter_store import StoreOptions
+from openwafer.training.store.transfers import DiskTransfer
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.link.store_link import StoreLink

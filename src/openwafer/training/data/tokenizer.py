@@ -14,7 +14,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from openwafer import atomic_file
 from openwafer.config import Bytes, InvalidFieldError, PathLike, convert_fields, path_of
 from openwafer.diagnostics import error
-from openwafer.training.data.sources import read_json
+from openwafer.training.data.documents import read_json
 
 END_OF_TEXT = "<|endoftext|>"
 SMALLEST_VOCABULARY = 257

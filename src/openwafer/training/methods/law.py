@@ -6,12 +6,12 @@ from pathlib import Path
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import Diagnostic, Severity
 from openwafer.loss_laws import FAR, Interval, SavedLaw, read_law
-from openwafer.training.data.batch_sizes import BatchSizes
+from openwafer.training.data.dataset import BatchSizes
 from openwafer.training.methods.counts.step_count import StepCount, count_step
 from openwafer.training.methods.noise_scale import NoiseScaleKeys
 from openwafer.training.methods.seam import Method, MethodRun, RunParts
 from openwafer.training.metrics import ValidationPoint
-from openwafer.training.metrics.token_identity import TokenIdentity
+from openwafer.training.metrics.run_record import TokenIdentity
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.run_conditions import run_conditions, token_identity
 

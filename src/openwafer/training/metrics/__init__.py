@@ -3,14 +3,16 @@
 The report, which needs matplotlib, has a door of its own: `openwafer.training.metrics.report`.
 """
 
-from openwafer.training.metrics.mask_record import MASKS_FORMAT, MaskChange
 from openwafer.training.metrics.run_record import RunRecord, load_run
-from openwafer.training.metrics.step_lines import StepWriter, read_lines
-from openwafer.training.metrics.step_metrics import (
+from openwafer.training.metrics.step_lines import (
+    MASKS_FORMAT,
     METRICS_FORMAT,
     VALIDATION_FORMAT,
+    MaskChange,
     StepMetrics,
+    StepWriter,
     ValidationPoint,
+    read_lines,
 )
 from openwafer.training.metrics.step_trace import read_trace
 

@@ -1,4 +1,4 @@
-"""Frozen dataclasses to JSON objects and back, with the file and key of every mistake.
+"""Files of frozen dataclasses as JSON, read back with the file and key of every mistake.
 
 JSON has no NaN: a number that is not finite is written as the text nan, inf or -inf.
 """
@@ -8,8 +8,10 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Generic, TypeVar, get_type_hints
 
+from openwafer.atomic_file import write_text
+from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.json_files import JsonMistake, Unchecked, convert, decode
 
@@ -17,6 +19,33 @@ Record = TypeVar("Record")
 CORRUPT = "run-file-corrupt"
 _NOT_FINITE = ("nan", "inf", "-inf")
 _NUMBERS = (float, float | None)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFile(Generic[Record]):
+    """A kind of file of a run folder that holds one JSON object: the fields of a dataclass."""
+
+    file_name: str
+    format: str
+    version: int
+    record: type[Record]
+
+    def write(self, run_folder: PathLike, record: Record) -> None:
+        """Write the file, replacing an older one."""
+        document = {"format": self.format, "version": self.version, **vars(record)}
+        text = json.dumps(document, ensure_ascii=False, default=vars)
+        write_text(path_of(run_folder, "run_folder") / self.file_name, f"{text}\n")
+
+    def read(self, path: PathLike) -> Record:
+        """Read such a file.
+
+        Raises `OpenwaferError`: run-file-missing, run-file-version, or run-file-corrupt with the
+        key.
+        """
+        path = path_of(path, "path")
+        value = parse_json(read_text(path), str(path))
+        check_format(value, self.format, self.version, str(path))
+        return parse_record(self.record, value, str(path))
 
 
 def to_json(record: Any) -> str:

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from openwafer.training.metrics.step_metrics import StepMetrics
+from openwafer.training.metrics.step_lines import StepMetrics
 from openwafer.training.metrics.units import (
     format_bytes,
     format_count,

@@ -1,38 +1,119 @@
-"""Reads a run folder back as one value, from which a report is made."""
+"""The files in which a run tells about itself, and a run folder read back as one value."""
 
+import os
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import yaml
 
+from openwafer import __version__
 from openwafer.config import PathLike, path_of
-from openwafer.training.metrics.environment import read_environment
-from openwafer.training.metrics.json_records import (
-    check_format,
-    corrupt,
-    parse_json,
-    parse_record,
-    read_text,
-)
-from openwafer.training.metrics.mask_record import (
+from openwafer.training.metrics.json_records import RunFile, corrupt, read_text
+from openwafer.training.metrics.step_lines import (
     MASKS_FORMAT,
-    PICTURES_FILE,
-    MaskChange,
-    MaskPicture,
-    read_pictures,
-)
-from openwafer.training.metrics.sample_record import GeneratedSample, read_sample
-from openwafer.training.metrics.step_lines import StepLines, read_lines
-from openwafer.training.metrics.step_metrics import (
     METRICS_FORMAT,
     VALIDATION_FORMAT,
+    MaskChange,
+    StepLines,
     StepMetrics,
     ValidationPoint,
+    read_lines,
 )
 from openwafer.training.metrics.step_trace import RunTrace, read_trace
+from openwafer.training.metrics.units import format_bytes
 from openwafer.training.plan_record import FORMAT, VERSION, PlanRecord
+
+_PACKAGES = ("torch", "transformers", "numpy")
+
+
+@dataclass(frozen=True)
+class GeneratedSample:
+    """A prompt and the model's continuation after `step` steps, the prompt not repeated."""
+
+    step: int
+    prompt: str
+    text: str
+
+
+@dataclass(frozen=True)
+class TokenIdentity:
+    """Fingerprints, equal where two runs have them equal bit for bit.
+
+    Attributes:
+        tokenizer: fingerprint of the tokenizer and its end of text.
+        data: fingerprint of all tokens, trained on and held out.
+    """
+
+    tokenizer: str
+    data: str
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Facts about the machine and the releases, in the order of reading, for people."""
+
+    facts: dict[str, str]
+
+
+@dataclass(frozen=True)
+class MaskPicture:
+    """A mask from afar: `cells` of `rows` by `columns` elements, each the share that is kept.
+
+    It is the mask after `step` training steps. No element of `empty_rows` and `empty_columns` is
+    kept.
+    """
+
+    weight: str
+    step: int
+    rows: int
+    columns: int
+    kept: int
+    empty_rows: int
+    empty_columns: int
+    cells: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class MaskPictures:
+    """Pictures of the masks of one layer."""
+
+    pictures: tuple[MaskPicture, ...] = ()
+
+
+PLAN: Final = RunFile("plan.json", FORMAT, VERSION, PlanRecord)
+SAMPLE: Final = RunFile("sample.json", "openwafer-sample", 1, GeneratedSample)
+TOKENS: Final = RunFile("tokens.json", "openwafer-run-tokens", 1, TokenIdentity)
+ENVIRONMENT: Final = RunFile("environment.json", "openwafer-environment", 1, Environment)
+PICTURES: Final = RunFile("mask-pictures.json", "openwafer-mask-pictures", 1, MaskPictures)
+
+
+def describe_machine(device: str) -> Environment:
+    """The environment of this process; `device` is the name of the training device."""
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    facts = {
+        "device": device,
+        "processor": f"{name_processor()}, {len(os.sched_getaffinity(0))} cores",
+        "host memory": format_bytes(memory_bytes),
+        "system": platform.platform(),
+        "openwafer": __version__,
+        "python": platform.python_version(),
+        **{package: version(package) for package in _PACKAGES},
+    }
+    return Environment(facts)
+
+
+def name_processor() -> str:
+    """What the processor calls itself."""
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.machine()
+
 
 Content = TypeVar("Content")
 
@@ -65,33 +146,25 @@ def load_run(run_folder: PathLike) -> RunRecord:
     run_folder = path_of(run_folder, "run_folder")
     config_path = run_folder / "config.yaml"
     config_text = read_text(config_path)
+    environment = _read_if_present(run_folder / ENVIRONMENT.file_name, ENVIRONMENT.read)
+    pictures = _read_if_present(run_folder / PICTURES.file_name, PICTURES.read) or MaskPictures()
     return RunRecord(
         name=run_folder.resolve().name,
         config_text=config_text,
         config=_parse_config(config_text, config_path),
-        plan=read_plan(run_folder / "plan.json"),
+        plan=PLAN.read(run_folder / PLAN.file_name),
         metrics=read_lines(run_folder / "metrics.jsonl", METRICS_FORMAT),
         validation=_read_if_present(
             run_folder / "validation.jsonl", lambda path: read_lines(path, VALIDATION_FORMAT)
         ),
         trace=_read_if_present(run_folder / "trace.json", read_trace),
-        sample=_read_if_present(run_folder / "sample.json", read_sample),
-        environment=_read_if_present(run_folder / "environment.json", read_environment),
+        sample=_read_if_present(run_folder / SAMPLE.file_name, SAMPLE.read),
+        environment=environment.facts if environment else None,
         masks=_read_if_present(
             run_folder / "masks.jsonl", lambda path: read_lines(path, MASKS_FORMAT)
         ),
-        mask_pictures=_read_if_present(run_folder / PICTURES_FILE, read_pictures) or (),
+        mask_pictures=pictures.pictures,
     )
-
-
-def read_plan(path: Path) -> PlanRecord:
-    """Read plan.json.
-
-    Raises `OpenwaferError`: run-file-missing, run-file-version, or run-file-corrupt with the key.
-    """
-    value = parse_json(read_text(path), str(path))
-    check_format(value, FORMAT, VERSION, str(path))
-    return parse_record(PlanRecord, value, str(path))
 
 
 def _read_if_present(path: Path, read: Callable[[Path], Content]) -> Content | None:

@@ -1,8 +1,9 @@
-"""The trace of a run, read back as spans of known tracks, one step at a time.
+"""The trace of a run, read back one step at a time, and how long the device computes of a step.
 
 `openwafer.trace` writes Chrome trace JSON; this reads the part that a training step uses.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,7 +12,6 @@ from pathlib import Path
 from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.trace import FORMAT, VERSION
-from openwafer.training.metrics.intervals import Interval
 from openwafer.training.metrics.json_records import (
     check_format,
     corrupt,
@@ -19,6 +19,48 @@ from openwafer.training.metrics.json_records import (
     parse_record,
     read_text,
 )
+
+Interval = tuple[float, float]
+Intervals = tuple[Interval, ...]
+
+
+def union(intervals: Iterable[Interval], *, bridge_seconds: float = 0.0) -> Intervals:
+    """The sorted disjoint intervals that cover the same time; empty ones vanish.
+
+    Gaps of at most `bridge_seconds` are filled, which keeps a drawing of thousands of spans
+    small without changing what the eye can see.
+    """
+    merged: list[Interval] = []
+    for start, end in sorted(interval for interval in intervals if interval[0] < interval[1]):
+        if merged and start <= merged[-1][1] + bridge_seconds:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return tuple(merged)
+
+
+def subtract(minuend: Intervals, subtrahend: Intervals) -> Intervals:
+    """The time in `minuend` that is not in `subtrahend`; both sorted and disjoint."""
+    starts = [start for start, _ in subtrahend]
+    ends = [end for _, end in subtrahend]
+    left: list[Interval] = []
+    for start, end in minuend:
+        holes = subtrahend[bisect_right(ends, start) : bisect_left(starts, end)]
+        edges = [start, *(edge for hole in holes for edge in hole), end]
+        left += zip(edges[::2], edges[1::2], strict=True)
+    return tuple(interval for interval in left if interval[0] < interval[1])
+
+
+def clip(intervals: Iterable[Interval], window: Interval) -> Intervals:
+    """Each interval cut to `window`; those outside vanish, order is kept."""
+    cut = ((max(start, window[0]), min(end, window[1])) for start, end in intervals)
+    return tuple(interval for interval in cut if interval[0] < interval[1])
+
+
+def total_seconds(intervals: Intervals) -> float:
+    """Their summed length; the true covered time when they are disjoint."""
+    return sum(end - start for start, end in intervals)
+
 
 MEMORY_COUNTER = "device memory"
 _MICROSECOND = 1e-6
@@ -222,3 +264,45 @@ def _touches(interval: Interval, window: Interval) -> bool:
 def _during(memory: tuple[MemorySample, ...], window: Interval) -> tuple[MemorySample, ...]:
     before = [sample for sample in memory if sample[0] <= window[0]]
     return (*before[-1:], *(sample for sample in memory if window[0] < sample[0] <= window[1]))
+
+
+# Nearest to compute first: while a fetch copies, compute waits for it, not for a read beside it.
+_CAUSES = (Track.FETCH, Track.PUSH, Track.UPDATE, Track.DISK_READ, Track.DISK_WRITE)
+
+
+@dataclass(frozen=True)
+class ComputeShare:
+    """One step's wall time, split without a rest.
+
+    `exposed_seconds` is the time in which the device does not compute, by what went on
+    meanwhile: each moment counts for the first busy track of fetch, push, update, disk read and
+    disk write. `unexplained_seconds` is time in which no track was busy.
+    """
+
+    window_seconds: float
+    compute_seconds: float
+    exposed_seconds: Mapping[Track, float]
+    unexplained_seconds: float
+
+    @property
+    def share(self) -> float:
+        return self.compute_seconds / self.window_seconds
+
+
+def compute_share(trace: StepTrace) -> ComputeShare:
+    """Split the wall time of one traced step."""
+    busy = {track: busy_intervals(trace, track) for track in Track}
+    idle = subtract((trace.window,), busy[Track.COMPUTE])
+    exposed = {}
+    for cause in _CAUSES:
+        rest = subtract(idle, busy[cause])
+        exposed[cause] = total_seconds(idle) - total_seconds(rest)
+        idle = rest
+    compute_seconds = total_seconds(busy[Track.COMPUTE])
+    return ComputeShare(trace.window_seconds, compute_seconds, exposed, total_seconds(idle))
+
+
+def busy_intervals(trace: StepTrace, track: Track) -> Intervals:
+    """The union of a track's spans within the step's window."""
+    spans = (span.interval for span in trace.spans if span.track is track)
+    return union(clip(spans, trace.window))

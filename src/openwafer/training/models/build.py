@@ -1,11 +1,17 @@
-"""Builds a model from its description, whatever its source."""
+"""Builds a model from its description: whatever its source, and with other widths."""
 
-from dataclasses import replace
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import did_you_mean, error
 from openwafer.training.models.checkpoint_folder import (
     CheckpointFolder,
     describe_saved_model,
@@ -15,12 +21,130 @@ from openwafer.training.models.checkpoint_folder import (
 from openwafer.training.models.hollow import build_hollow
 from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
 from openwafer.training.models.transformers_model import (
+    REFUSALS,
     TransformersModel,
+    accepted_keys,
     build_transformers_model,
     find_class,
+    own_keys,
     tokenizer_keys,
 )
-from openwafer.training.models.user_module import UserModule, build_user_module
+
+
+@dataclass(frozen=True)
+class UserModule:
+    """A user's own module.
+
+    Attributes:
+        factory: ``package.module:name`` of a subclass of ``nn.Module``, or of a function that is
+            annotated to return one; the working directory is searched first.
+        kwargs: its keyword arguments.
+    """
+
+    kind: Literal["module"] = field(default="module", kw_only=True)
+    factory: str
+    kwargs: Mapping[str, object] = field(default_factory=dict)
+
+
+def build_user_module(description: UserModule) -> nn.Module:
+    """Import the factory and call it; what its own code raises comes through as it is.
+
+    Raises:
+        OpenwaferError: the path cannot be imported, the arguments do not fit, or the result is no
+            module.
+    """
+    factory = import_factory(description.factory)
+    _require_fitting(description, factory)
+    model = factory(**description.kwargs)
+    if not isinstance(model, nn.Module):
+        raise error(
+            "model-import",
+            f"{description.factory} returned {type(model).__name__}, not a torch.nn.Module",
+            help="let it return the model itself",
+        )
+    return model
+
+
+def import_factory(path: str) -> Callable[..., object]:
+    module_name, colon, attribute = path.partition(":")
+    if not (module_name and colon and attribute):
+        raise error(
+            "model-import",
+            f"{path!r} is not of the form 'package.module:factory'",
+            help="name a class or function in a module, such as my_models.tiny:build",
+        )
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, SyntaxError) as cause:
+        raise error(
+            "model-import",
+            f"cannot import {module_name}: {cause}",
+            notes=(f"searched from the working directory, {folder}",),
+            help="install it, or start in the folder that holds it",
+        ) from cause
+    if not hasattr(module, attribute):
+        names = [name for name in dir(module) if not name.startswith("_")]
+        raise error(
+            "model-import",
+            f"{module.__file__} defines no {attribute!r}",
+            help=did_you_mean(attribute, names),
+        )
+    factory: Callable[..., object] = getattr(module, attribute)
+    _require_module(path, factory)
+    return factory
+
+
+def _require_module(path: str, factory: object) -> None:
+    """Refuse before its call what was not written to make a module, such as ``os:system``."""
+    if inspect.isclass(factory):
+        returned: object = factory
+    elif inspect.isfunction(factory):
+        returned = _annotated_return(factory)
+    else:
+        returned = None
+    if inspect.isclass(returned) and issubclass(returned, nn.Module):
+        return
+    found = type(factory).__name__
+    if inspect.isfunction(factory):
+        found = f"a function that is annotated to return {_named(returned)}"
+    elif inspect.isclass(factory):
+        found = f"the class {_named(factory)}"
+    raise error(
+        "model-import",
+        f"{path} is {found}, which makes no torch.nn.Module",
+        help="name a subclass of torch.nn.Module, or a function that says it returns one: "
+        "def make_net() -> torch.nn.Module",
+    )
+
+
+def _annotated_return(function: Callable[..., object]) -> object:
+    try:
+        return inspect.signature(function, eval_str=True).return_annotation
+    except NameError:
+        return inspect.signature(function).return_annotation
+
+
+def _named(returned: object) -> str:
+    if returned is inspect.Signature.empty:
+        return "nothing in particular"
+    return returned.__qualname__ if inspect.isclass(returned) else str(returned)
+
+
+def _require_fitting(description: UserModule, factory: Callable[..., object]) -> None:
+    signature = inspect.signature(factory)
+    try:
+        signature.bind(**description.kwargs)
+    except TypeError as cause:
+        raise error(
+            "model-arguments",
+            f"{description.factory} cannot be called so: {cause}",
+            notes=(f"it accepts: {signature}",),
+            help="correct model.kwargs",
+        ) from cause
+
 
 ModelConfig = GptConfig | TransformersModel | CheckpointFolder | UserModule
 
@@ -88,3 +212,105 @@ def with_vocab_size(config: ModelConfig, vocab_size: int) -> ModelConfig:
             help=f"raise model.vocab_size to {vocab_size}, or leave it out",
         )
     return filled
+
+
+Widths = Mapping[str, int]
+
+
+def with_widths(model: ModelConfig, widths: Widths) -> ModelConfig:
+    """The same description with other values for some fields of the model's config.
+
+    Args:
+        model: what is described.
+        widths: by field: of the reference GPT, of the library's config, or a keyword argument of a
+            user's own module.
+
+    Raises:
+        OpenwaferError: ``width-field`` for a field that the model does not have.
+    """
+    for name in widths:
+        _require_field(model, name)
+    match model:
+        case GptConfig():
+            changed: Any = dict(widths)
+            return replace(model, **changed)
+        case TransformersModel():
+            return replace(model, config=_library_config(model, widths))
+        case UserModule():
+            return replace(model, kwargs={**model.kwargs, **widths})
+        case CheckpointFolder():
+            raise AssertionError
+
+
+def width_of(model: ModelConfig, field: str) -> int:
+    """The value of such a field, the model's default included.
+
+    Raises:
+        OpenwaferError: ``width-field`` where there is no such field, or none with a number.
+    """
+    _require_field(model, field)
+    found: object = None
+    match model:
+        case GptConfig():
+            found = getattr(model, field)
+        case TransformersModel():
+            found = _library_value(model, field)
+        case UserModule():
+            found = {**_arguments(model), **model.kwargs}[field]
+        case CheckpointFolder():
+            raise AssertionError
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise error(
+            "width-field",
+            f"the model's {field} is {found!r}, no width",
+            help=f"give the model a {field} of its own, or leave it out of the widths",
+        )
+    return found
+
+
+def _require_field(model: ModelConfig, field: str) -> None:
+    match model:
+        case GptConfig():
+            known = [each.name for each in fields(GptConfig) if each.name != "kind"]
+            told = known
+        case TransformersModel():
+            config_class = find_class(model.architecture, model.task).config_class
+            known, told = [*accepted_keys(config_class)], own_keys(config_class)
+        case UserModule():
+            known = told = [*_arguments(model)]
+        case CheckpointFolder():
+            raise error(
+                "width-field",
+                "the widths of a saved model are those of its weights",
+                help="describe the model by its architecture, to train it from scratch",
+            )
+    if field not in known:
+        raise error(
+            "width-field",
+            f"the model has no field {field!r} that could be a width",
+            help=did_you_mean(field, told),
+        )
+
+
+def _library_config(model: TransformersModel, widths: Widths) -> dict[str, object]:
+    config_class = find_class(model.architecture, model.task).config_class
+    # GPT-2's n_embd goes by the name of hidden_size as well.
+    aliases: Mapping[str, str] = config_class.attribute_map
+    taken = {aliases.get(field, field) for field in widths}
+    kept = {key: v for key, v in model.config.items() if aliases.get(key, key) not in taken}
+    return {**kept, **widths}
+
+
+def _library_value(model: TransformersModel, field: str) -> object:
+    config_class = find_class(model.architecture, model.task).config_class
+    try:
+        return getattr(config_class(**model.config), field, None)
+    except REFUSALS:
+        # What is wrong with it, building the model says.
+        return model.config.get(field)
+
+
+def _arguments(model: UserModule) -> dict[str, object]:
+    """Keyword arguments of a factory, with their defaults."""
+    parameters = inspect.signature(import_factory(model.factory)).parameters
+    return {name: each.default for name, each in parameters.items()}

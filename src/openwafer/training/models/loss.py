@@ -1,10 +1,19 @@
-"""The convention by which any model reports its loss."""
+"""How a model reports its loss, and whether that is the loss of a text's next token."""
 
 from collections.abc import Mapping
+from typing import Any, Final
 
 from torch import Tensor
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.models.checkpoint_folder import CheckpointFolder, class_and_config
+from openwafer.training.models.transformers_model import (
+    Task,
+    TransformersModel,
+    find_class,
+    head_for,
+    heads_for,
+)
 
 
 def loss_of(output: object) -> Tensor:
@@ -35,4 +44,86 @@ def _no_loss(message: str) -> OpenwaferError:
         message,
         notes=('forward must return a scalar, or an object or mapping with a scalar "loss"',),
         help="does the batch hold labels?",
+    )
+
+
+# Text alone will do for the second, too.
+TEXT_TASKS: Final = (Task.CAUSAL_LM, Task.IMAGE_TEXT_TO_TEXT)
+# Model types whose own loss compares a token with the label at its place, beside the decoders of
+# encoder-decoder models, which all do.
+UNSHIFTED: Final = frozenset({"cpmant", "trocr", "xlm", "xlnet"})
+
+# Encoders that have no head for masked tokens.
+ENCODERS: Final = frozenset({"bert-generation"})
+
+
+def require_next_token(description: CheckpointFolder | TransformersModel) -> None:
+    """Refuse a model that cannot be trained on texts whose labels are their own tokens.
+
+    Raises:
+        OpenwaferError: ``model-task``, and what a description without a model raises.
+    """
+    match description:
+        case CheckpointFolder(path=folder):
+            model_class, config = class_and_config(description)
+            is_decoder = is_decoding(config)
+            found = f"{folder} {'holds' if description.task is None else 'leads to'}"
+        case TransformersModel():
+            model_class = find_class(description.architecture, description.task)
+            is_decoder = bool(description.config.get("is_decoder"))
+            found = "model describes"
+    reason = why_not_next_token(model_class, is_decoder=is_decoder)
+    if reason is not None:
+        config_class = model_class.config_class
+        raise error(
+            "model-task",
+            f"{found} {model_class.__name__} (model type {config_class.model_type}): {reason}",
+            help=_remedy(config_class),
+        )
+
+
+def is_decoding(config: Any) -> bool:
+    """Whether a config says that its encoder is used as a decoder; most have no such key."""
+    return bool(vars(config).get("is_decoder"))
+
+
+def why_not_next_token(model_class: Any, *, is_decoder: bool) -> str | None:
+    """Why a model's own loss is not that of the next token of a text; ``None`` where it is.
+
+    Args:
+        model_class: of the library.
+        is_decoder: what its config says of that.
+    """
+    config_class = model_class.config_class
+    if not any(_has_head(model_class, task) for task in TEXT_TASKS):
+        return "a run on texts trains causal language models, and this is none"
+    if config_class.is_encoder_decoder or config_class.model_type in UNSHIFTED:
+        return "its loss compares each token with itself, and not with the next one"
+    is_encoder = config_class in heads_for(Task.MASKED_LM) or config_class.model_type in ENCODERS
+    if is_encoder and not is_decoder:
+        return "with is_decoder: false each token sees the next one, which it is to predict"
+    return None
+
+
+def is_of_texts(model_class: Any) -> bool:
+    """Whether a class of the library computes something for each token of a text."""
+    tasks = (*TEXT_TASKS, Task.MASKED_LM, Task.SEQ2SEQ_LM)
+    return any(_has_head(model_class, task) for task in tasks)
+
+
+def _has_head(model_class: Any, task: Task) -> bool:
+    if model_class.config_class not in heads_for(task):
+        return False
+    found = heads_for(task)[model_class.config_class]
+    return model_class in (found if isinstance(found, tuple) else (found,))
+
+
+def _remedy(config_class: Any) -> str:
+    if config_class in heads_for(Task.CAUSAL_LM):
+        causal = head_for(config_class, Task.CAUSAL_LM)
+        if why_not_next_token(causal, is_decoder=False) is None:
+            return f"set model.task: causal-lm, which takes {causal.__name__}"
+    return (
+        "name a causal language model, such as a LlamaForCausalLM; other models stream in a loop "
+        "of your own, by openwafer.stream_weights"
     )

@@ -22,10 +22,9 @@ from openwafer.training.models import (
     UserModule,
     build,
 )
-from openwafer.training.models.bf16_form import take_bf16_form
 from openwafer.training.models.build import build_without_weights, with_vocab_size
 from openwafer.training.models.checkpoint_folder import saved_vocab_size
-from openwafer.training.models.hollow import without_values
+from openwafer.training.models.hollow import take_bf16_form, without_values
 from openwafer.training.plan_record import Mode
 from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig

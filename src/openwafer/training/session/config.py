@@ -19,7 +19,7 @@ from openwafer.training.lr_schedules import SCHEDULES, Schedule, build_schedule
 from openwafer.training.methods.seam import Method
 from openwafer.training.models import CheckpointFolder, GptConfig, ModelConfig
 from openwafer.training.models.checkpoint_folder import CONFIG_FILE
-from openwafer.training.models.next_token import require_next_token
+from openwafer.training.models.loss import require_next_token
 from openwafer.training.plan_record import Activations, ExpertsWay, Mode
 from openwafer.training.session.data_config import BatchConfig, TokensConfig
 from openwafer.training.session.foreign_keys import FOREIGN_KEYS

@@ -13,7 +13,7 @@ from openwafer.training.data import (
     SizeChange,
     TokenizerTraining,
 )
-from openwafer.training.data.batch_sizes import BatchSizes
+from openwafer.training.data.dataset import BatchSizes
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import threading
 
 from openwafer.training.metrics.step_trace import Track
-from openwafer.training.store.options import DiskTransfer
+from openwafer.training.store.transfers import DiskTransfer
 from openwafer.training.stream.device.recorder import Recorder
 
 _TRACKS = {"read": Track.DISK_READ, "write": Track.DISK_WRITE}

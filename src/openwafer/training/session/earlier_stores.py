@@ -18,8 +18,8 @@ from openwafer.training.session.saved_run import SavedRun
 from openwafer.training.session.systems import Systems
 from openwafer.training.store import RecordLayout, list_checkpoints, read_checkpoint
 from openwafer.training.store.checkpoint import require_fit, save_checkpoint
-from openwafer.training.store.manifest import MANIFEST_NAME, READY_NAME, read_manifest
 from openwafer.training.store.record_access import Records
+from openwafer.training.store.store_folder import MANIFEST_NAME, READY_NAME, read_manifest
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.replicas.ownership import dealing_of
 from openwafer.training.systems.all_records import Owners

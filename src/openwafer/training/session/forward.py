@@ -11,7 +11,7 @@ from torch import nn
 from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.training.data import Batch
 from openwafer.training.models import loss_of
-from openwafer.training.models.next_token import is_decoding, why_not_next_token
+from openwafer.training.models.loss import is_decoding, why_not_next_token
 from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.stream.execute.micro_batches import Forward
 

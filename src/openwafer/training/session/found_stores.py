@@ -10,8 +10,8 @@ from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import StoreSet, counts_of_owner, parse_run_state
 from openwafer.training.store import ParameterStore, Tier
 from openwafer.training.store.layout import Part, RecordLayout
-from openwafer.training.store.manifest import Manifest, manifests_of
 from openwafer.training.store.record_access import LentParts, Records
+from openwafer.training.store.store_folder import Manifest, manifests_of
 from openwafer.training.stream.link.updates import UpdateCounts
 
 # By the index of the system that made a store: how often its parameters were updated, by the steps

@@ -14,7 +14,7 @@ from openwafer.training.methods.seam import ParameterRules
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.settings import Settings
 from openwafer.training.store.update_rules import build_optimizer
-from openwafer.training.store.update_rules.build import options_of
+from openwafer.training.store.update_rules.optimizers import options_of
 
 MUON = "muon"
 BESIDE_MUON = "adamw"

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from openwafer.diagnostics import Diagnostic, counted, render
 from openwafer.figures import Origin
-from openwafer.training.data.batch_sizes import BatchSizes
+from openwafer.training.data.dataset import BatchSizes
 from openwafer.training.metrics.units import (
     format_bytes,
     format_count,

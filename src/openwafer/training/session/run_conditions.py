@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from openwafer.training.data import TokenDataset
-from openwafer.training.metrics.token_identity import TokenIdentity
+from openwafer.training.metrics.run_record import TokenIdentity
 from openwafer.training.session.config import RunConfig, ScheduleConfig
 from openwafer.training.session.precision import MatmulPrecision, Weights
 

@@ -12,17 +12,16 @@ from openwafer.training.session.found_stores import open_found
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.saved_run import SavedRun
 from openwafer.training.store import ArraySpec, Part, read_checkpoint
-from openwafer.training.store.checkpoint_shards import ShardReader
-from openwafer.training.store.layout import KEPT_PARTS
+from openwafer.training.store.checkpoint import ShardReader
+from openwafer.training.store.layout import KEPT_PARTS, slice_into, whole_name, whole_specs
 from openwafer.training.store.record_access import Records
-from openwafer.training.store.slices import slice_into, whole_name, whole_specs
-from openwafer.training.store.update_rules.master_weights import (
+from openwafer.training.store.update_rules.update_pass import (
+    AVERAGE,
     LOW_BITS,
     TIE_BITS,
     SplitMaster,
     join_master,
 )
-from openwafer.training.store.update_rules.update_pass import AVERAGE
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.records import state_name
 

@@ -22,8 +22,8 @@ from openwafer.training.session.saved_arrays import SavedWeights, saved_arrays
 from openwafer.training.session.saved_run import SavedRun
 from openwafer.training.store import ParameterStore, Part, StoreOptions, Tier
 from openwafer.training.store.checkpoint import require_match
-from openwafer.training.store.manifest import read_manifest
 from openwafer.training.store.parameter_store import closed_on_error
+from openwafer.training.store.store_folder import read_manifest
 from openwafer.training.stream.assemble import (
     Planned,
     create_store,

@@ -19,10 +19,9 @@ from openwafer.training.store import (
     load_checkpoint,
     read_checkpoint,
 )
-from openwafer.training.store.checkpoint import NOT_WRITTEN, being_read, require_fit
-from openwafer.training.store.checkpoint_index import INDEX_NAME
-from openwafer.training.store.manifest import manifests_of
+from openwafer.training.store.checkpoint import INDEX_NAME, NOT_WRITTEN, being_read, require_fit
 from openwafer.training.store.parameter_store import closed_on_error
+from openwafer.training.store.store_folder import manifests_of
 from openwafer.training.stream.assemble import (
     Planned,
     create_store,

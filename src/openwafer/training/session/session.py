@@ -13,9 +13,9 @@ from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, render
 from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.methods.registered import RunConfig, load_config
-from openwafer.training.metrics.sample_record import GeneratedSample, write_sample
+from openwafer.training.metrics.run_record import SAMPLE, GeneratedSample
 from openwafer.training.models import TransformersModel, UserModule
-from openwafer.training.models.next_token import require_next_token
+from openwafer.training.models.loss import require_next_token
 from openwafer.training.plan_record import Mode, PlanRecord
 from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
@@ -219,7 +219,7 @@ class Session:
         """Keep a text that the model wrote in the run's folder, where the report finds it."""
         self.folder.require_run()
         with self._held():
-            write_sample(self.folder.path, GeneratedSample(step, prompt, text))
+            SAMPLE.write(self.folder.path, GeneratedSample(step, prompt, text))
 
     def export(self, folder: PathLike, form: ExportFormat = ExportFormat()) -> Path:  # noqa: B008
         """Write the newest weights in the Hugging Face layout; returns the folder."""

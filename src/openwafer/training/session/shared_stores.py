@@ -23,7 +23,7 @@ from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import StoreSet
 from openwafer.training.session.saved_run import SavedRun
 from openwafer.training.session.systems import Systems
-from openwafer.training.store.options import StoreOptions
+from openwafer.training.store.parameter_store import StoreOptions
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.replicas.ownership import dealing_of
 

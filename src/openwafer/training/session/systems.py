@@ -26,7 +26,7 @@ from openwafer.training.session.config import RunConfig
 from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.run_state import StoreSet
 from openwafer.training.step.step import NotFiniteError
-from openwafer.training.store.slices import slice_of
+from openwafer.training.store.layout import slice_of
 from openwafer.training.stream.execute.pass_watch import StepContract
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare, hosts_of

@@ -21,9 +21,8 @@ from openwafer.training.metrics import (
     StepWriter,
     ValidationPoint,
 )
-from openwafer.training.metrics.environment import write_environment
 from openwafer.training.metrics.progress import Progress
-from openwafer.training.metrics.token_identity import write_tokens
+from openwafer.training.metrics.run_record import ENVIRONMENT, TOKENS, describe_machine
 from openwafer.training.plan_record import Mode
 from openwafer.training.session.allocator import returning_holes
 from openwafer.training.session.evaluation import evaluate, held_out
@@ -138,8 +137,8 @@ def _describe(run: OpenedRun) -> None:
     """Write what the run folder says of the run before its first step."""
     folder = run.folder
     run.dataset.tokenizer.save(folder.path)
-    write_tokens(folder.path, token_identity(run.dataset))
-    write_environment(folder.path, device=str(run.execution.device.torch_device))
+    TOKENS.write(folder.path, token_identity(run.dataset))
+    ENVIRONMENT.write(folder.path, describe_machine(str(run.execution.device.torch_device)))
     atomic_file.write_text(folder.plan, to_json(run.planned.report))
     for method in run.methods:
         method.lay_down(folder)

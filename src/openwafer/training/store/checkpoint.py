@@ -1,29 +1,331 @@
-"""Portable checkpoints: every kept array by name, in safetensors shards, for any tier."""
+"""Portable checkpoints: every kept array by name, in safetensors shards, for any tier.
+
+An index names the shard of each array, and the state to go on from. The format is described in
+docs/formats/openwafer-checkpoint.md.
+"""
 
 import fcntl
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections import deque
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from typing import BinaryIO
+
+import torch
+import xxhash
 
 from openwafer import atomic_file
 from openwafer.atomic_file import sync_path
 from openwafer.config import PathLike, Size, bytes_of, path_of
-from openwafer.diagnostics import error
-from openwafer.training.store.checkpoint_index import (
-    INDEX_NAME,
-    Checkpoint,
-    missing,
-    read_checkpoint,
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.json_files import Count, SealedFormat, Unchecked, path_named
+from openwafer.training.store.commits import Json, json_copy
+from openwafer.training.store.layout import (
+    KEPT_PARTS,
+    ArrayPlace,
+    ArraySpec,
+    Part,
+    RecordLayout,
+    dtype_name,
+    dtype_named,
+    offset_in_whole,
+    whole_name,
+    whole_specs,
 )
-from openwafer.training.store.checkpoint_shards import ShardReader, write_shards
-from openwafer.training.store.dtype_names import dtype_name
-from openwafer.training.store.json_state import Json, json_copy
-from openwafer.training.store.layout import KEPT_PARTS, ArraySpec, Part, RecordLayout
 from openwafer.training.store.record_access import Records
-from openwafer.training.store.slices import offset_in_whole, whole_name, whole_specs
+from openwafer.training.store.safetensors_file import (
+    cut_into_shards,
+    read_header,
+    write_header,
+)
 from openwafer.training.store.store_file import free_bytes_of
+
+INDEX_NAME = "index.json"
+
+
+@dataclass(frozen=True)
+class _Piece:
+    shard: str
+    start: tuple[Count, ...]
+    shape: tuple[Count, ...]
+    xxh3_64: str
+
+
+@dataclass(frozen=True)
+class _ArrayEntry:
+    dtype: str
+    shape: tuple[Count, ...]
+    pieces: tuple[_Piece]
+
+
+@dataclass(frozen=True)
+class _IndexContent:
+    step: Count
+    state: Unchecked
+    num_updates: dict[str, Count]
+    arrays: dict[Part, dict[str, _ArrayEntry]]
+
+
+FORMAT = SealedFormat(
+    name="openwafer-checkpoint",
+    version=2,
+    content=_IndexContent,
+    broken_code="checkpoint-broken",
+    broken_help="use an earlier checkpoint, or copy this one again",
+    version_code="checkpoint-format",
+    version_help="use the program version that wrote the checkpoint",
+)
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """An array of the model as the checkpoint holds it, with its xxh3_64 checksum in hexadecimal.
+
+    The file says for each piece where it starts in the whole array; here a piece is the whole.
+    """
+
+    spec: ArraySpec
+    shard: str
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The head of a checkpoint. `num_updates` counts the updates each parameter has had."""
+
+    folder: Path
+    step: int
+    state: Mapping[str, Json]
+    num_updates: Mapping[str, int]
+    arrays: Mapping[Part, Mapping[str, StoredArray]]
+
+    @property
+    def shards(self) -> frozenset[str]:
+        """Names of the files that hold the arrays."""
+        return frozenset(array.shard for part in self.arrays.values() for array in part.values())
+
+    def encode(self) -> bytes:
+        """The index as JSON text in UTF-8."""
+        arrays = {
+            part: {name: _encode_array(array) for name, array in self.arrays[part].items()}
+            for part in KEPT_PARTS
+        }
+        return FORMAT.encode(
+            _IndexContent(self.step, dict(self.state), dict(self.num_updates), arrays)
+        )
+
+
+def read_checkpoint(folder: PathLike) -> Checkpoint:
+    """Read the head of a checkpoint.
+
+    Raises `checkpoint-missing`, `checkpoint-broken`, `checkpoint-format`, and `name-outside` for a
+    shard that is not in its folder.
+    """
+    folder = path_of(folder, "folder")
+    path = folder / INDEX_NAME
+    try:
+        return _decode(folder, FORMAT.decode(path, path.read_bytes()))
+    except (FileNotFoundError, NotADirectoryError) as cause:
+        raise missing(folder) from cause
+    except (ValueError, KeyError) as cause:
+        raise broken(path, f"{type(cause).__name__}: {cause}") from cause
+
+
+def missing(folder: Path) -> OpenwaferError:
+    """The error for a folder without a checkpoint."""
+    return error(
+        "checkpoint-missing",
+        f"there is no checkpoint in {folder}: it has no {INDEX_NAME}",
+        help="give a folder such as checkpoints/step-00000020",
+    )
+
+
+def broken(path: Path, reason: str) -> OpenwaferError:
+    """The error for a file that is not what its index or format promises."""
+    return FORMAT.broken(path, reason)
+
+
+def _encode_array(array: StoredArray) -> _ArrayEntry:
+    shape = array.spec.shape
+    piece = _Piece(array.shard, (0,) * len(shape), shape, array.checksum)
+    return _ArrayEntry(dtype_name(array.spec.dtype), shape, (piece,))
+
+
+def _decode(folder: Path, content: _IndexContent) -> Checkpoint:
+    arrays = {
+        part: {name: _decode_array(name, entry) for name, entry in content.arrays[part].items()}
+        for part in KEPT_PARTS
+    }
+    head = Checkpoint(folder, content.step, content.state, content.num_updates, arrays)
+    for shard in head.shards:
+        path_named(shard, folder / INDEX_NAME)
+    return head
+
+
+def _decode_array(name: str, entry: _ArrayEntry) -> StoredArray:
+    [piece] = entry.pieces
+    if piece.shape != entry.shape:
+        raise ValueError(f"{name!r} is stored as a part of the array only")
+    spec = ArraySpec(name, dtype_named(entry.dtype), entry.shape)
+    return StoredArray(spec, piece.shard, piece.xxh3_64)
+
+
+def write_shards(
+    store: Records, folder: Path, part: Part, shard_bytes: int
+) -> dict[str, StoredArray]:
+    """Write all arrays of one part of all records, and say where each went. Raises OSError.
+
+    Slices of an array are written as that array. A shard exceeds `shard_bytes` only where one array
+    does. Names of shards that are there are passed over. One record's part is in memory at a time,
+    and the next on its way.
+    """
+    specs = [place.spec for layout in store.layouts.values() for place in layout.parts[part]]
+    with closing(_ShardWriter(folder, part)) as writer, closing(_stream(store, part)) as windows:
+        for shard in cut_into_shards(whole_specs(specs).values(), shard_bytes):
+            writer.begin(shard)
+        for spec, window in windows:
+            writer.write(spec, window)
+        return writer.stored
+
+
+class _ShardWriter:
+    """Writes arrays into shards, slices of them too, each behind the one before it.
+
+    Attributes:
+        stored: the arrays that are complete, in the order in which they were.
+    """
+
+    def __init__(self, folder: Path, part: Part) -> None:
+        self.stored: dict[str, StoredArray] = {}
+        self._folder = folder
+        names = {path.name for path in folder.iterdir()}
+        self._free = (
+            name for number in count(1) if (name := _shard_name(part, number)) not in names
+        )
+        self._places: dict[str, tuple[str, ArrayPlace]] = {}
+        self._checksums: dict[str, xxhash.xxh3_64] = {}
+        self._num_unwritten: dict[str, int] = {}
+        self._file: BinaryIO | None = None
+        self._open_name = ""
+
+    def begin(self, shard: Sequence[ArraySpec]) -> None:
+        """Make a shard for these arrays, which are still to be written."""
+        name = next(self._free)
+        with (self._folder / name).open("xb") as file:
+            write_header(file, shard)
+        header = read_header(self._folder / name)
+        self._places |= {spec.name: (name, header[spec.name]) for spec in shard}
+        self._num_unwritten[name] = len(shard)
+
+    def write(self, spec: ArraySpec, window: memoryview) -> None:
+        """Write an array, or the next slice of one."""
+        whole, offset = whole_name(spec.name), offset_in_whole(spec)
+        name, place = self._places[whole]
+        if whole in self.stored:
+            # One number for all slices.
+            return
+        file = self._opened(name)
+        file.seek(place.offset_bytes + offset)
+        file.write(window)
+        checksum = self._checksums.setdefault(whole, xxhash.xxh3_64())
+        checksum.update(window)
+        if offset + len(window) == place.num_bytes:
+            del self._checksums[whole]
+            self.stored[whole] = StoredArray(place.spec, name, checksum.hexdigest())
+            self._end_one_of(name)
+
+    def _opened(self, name: str) -> BinaryIO:
+        if self._file is None or name != self._open_name:
+            self.close()
+            self._file, self._open_name = (self._folder / name).open("r+b"), name
+        return self._file
+
+    def _end_one_of(self, name: str) -> None:
+        self._num_unwritten[name] -= 1
+        if not self._num_unwritten[name]:
+            self.close()
+            sync_path(self._folder / name)
+
+    def close(self) -> None:
+        """Close the shard that is open."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _shard_name(part: Part, number: int) -> str:
+    return f"{part}-{number:05d}.safetensors"
+
+
+class ShardReader:
+    """Reads arrays of one checkpoint; each shard's header is read once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._headers: dict[str, dict[str, ArrayPlace]] = {}
+        self._checksums: dict[str, xxhash.xxh3_64] = {}
+
+    def read(self, stored: StoredArray, target: torch.Tensor, offset_bytes: int = 0) -> None:
+        """Fill `target`, uint8 with one dim, and verify it. Raises `checkpoint-broken`.
+
+        Slices of an array are read one after the other, and verified with the last of them.
+        """
+        path, name = path_named(stored.shard, self._folder / INDEX_NAME), stored.spec.name
+        try:
+            place = self._place(path, name)
+            with path.open("rb") as file:
+                file.seek(place.offset_bytes + offset_bytes)
+                num_read = file.readinto(target.numpy().data)
+        except (OSError, ValueError, KeyError) as cause:
+            raise broken(path, f"{type(cause).__name__}: {cause}") from cause
+        if not offset_bytes:
+            self._checksums[name] = xxhash.xxh3_64()
+        checksum, end_bytes = self._checksums[name], offset_bytes + num_read
+        checksum.update(target.numpy().data)
+        is_last = end_bytes >= stored.spec.num_bytes
+        if num_read != target.numel() or (is_last and checksum.hexdigest() != stored.checksum):
+            raise broken(
+                path,
+                f"{name} at byte {place.offset_bytes}: {end_bytes} of {stored.spec.num_bytes} "
+                f"bytes read, checksum {checksum.hexdigest()} where {stored.checksum} was written",
+            )
+
+    def read_whole(self, stored: StoredArray) -> torch.Tensor:
+        """An array in memory of its own. Raises `checkpoint-broken`."""
+        data = torch.empty(stored.spec.num_bytes, dtype=torch.uint8)
+        self.read(stored, data)
+        return data.view(stored.spec.dtype).view(stored.spec.shape)
+
+    def _place(self, path: Path, name: str) -> ArrayPlace:
+        if path.name not in self._headers:
+            self._headers[path.name] = read_header(path)
+        return self._headers[path.name][name]
+
+
+def _stream(store: Records, part: Part) -> Generator[tuple[ArraySpec, memoryview], None, None]:
+    layouts = [layout for layout in store.layouts.values() if layout.parts[part]]
+    loans = deque(store.borrow(layout.name, (part,), read_only=True) for layout in layouts[:1])
+    try:
+        for number, layout in enumerate(layouts):
+            loans[0].wait()
+            for following in layouts[number + 1 : number + 2]:
+                loans.append(store.borrow(following.name, (part,), read_only=True))
+            view = loans[0].part_bytes_view(part).numpy().data
+            for place in layout.parts[part]:
+                if place.spec.strides is None:
+                    yield place.spec, view[place.offset_bytes : place.end_bytes]
+                else:
+                    in_c_order = loans[0].tensor(place.spec.name, part).contiguous()
+                    yield place.spec, in_c_order.view(-1).view(torch.uint8).numpy().data
+            loans.popleft().release()
+    finally:
+        for loan in loans:
+            loan.release()
+
 
 SHARD_BYTES = 1 << 30
 MAX_LISTED = 8

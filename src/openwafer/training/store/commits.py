@@ -5,13 +5,29 @@ bytes belong to it, so it waits for their release; loans borrowed after it may c
 once the part's bytes of the commit are on disk.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from openwafer.training.store.json_state import Json
-from openwafer.training.store.part_state import PartState
-from openwafer.training.store.slots import Version
+from openwafer.diagnostics import error
+from openwafer.training.store.parts import PartState, Version
 from openwafer.training.store.store_file import PartKey
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+
+def json_copy(state: Mapping[str, Json]) -> Mapping[str, Json]:
+    """A copy of the state as a file would give it back. Raises `store-state-not-json`."""
+    try:
+        copy: Mapping[str, Json] = json.loads(json.dumps(state, allow_nan=False))
+    except (TypeError, ValueError) as cause:
+        raise error(
+            "store-state-not-json",
+            f"the state of a commit must be JSON: {cause}",
+            help="encode tensors and bytes as text, such as base64",
+        ) from cause
+    return copy
 
 
 @dataclass(frozen=True)

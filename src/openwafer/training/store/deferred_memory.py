@@ -20,7 +20,7 @@ from torch import Tensor
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.dispatch_modes import Unguarded
 from openwafer.training.store.layout import PAGE_BYTES, round_up
-from openwafer.training.store.paging import page_out
+from openwafer.training.store.pages import page_out
 from openwafer.training.store.store_file import free_bytes_of
 from openwafer.training.torch_private import TorchDispatchMode
 

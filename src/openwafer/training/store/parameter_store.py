@@ -4,32 +4,55 @@ The design and its reasons are told in docs/design/parameter-store.md.
 """
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from openwafer.config import PathLike, Size, bytes_of, path_of
+from openwafer.config import Bytes, PathLike, Size, bytes_of, convert_fields, path_of
 from openwafer.diagnostics import OpenwaferError, did_you_mean, error
-from openwafer.training.store.catalog import Catalog, Placement, make_catalog
-from openwafer.training.store.commits import Commits, PendingCommit
-from openwafer.training.store.json_state import Json, json_copy
+from openwafer.training.store.commits import Commits, Json, PendingCommit, json_copy
 from openwafer.training.store.layout import Part, RecordLayout
-from openwafer.training.store.lending import Lending, Request
-from openwafer.training.store.loan import Loan
-from openwafer.training.store.manifest import Manifest, never_committed
-from openwafer.training.store.monitor import Monitor
-from openwafer.training.store.options import StoreOptions, Traffic
-from openwafer.training.store.part_state import Tier
+from openwafer.training.store.lending import Lending, Loan, Request
+from openwafer.training.store.parts import Ring, Tier, Version
 from openwafer.training.store.record_access import Records
-from openwafer.training.store.ring import Ring
-from openwafer.training.store.slots import Version
-from openwafer.training.store.store_file import PartKey
-from openwafer.training.store.store_folder import StoreFolder
-from openwafer.training.store.traffic_meter import TrafficMeter
+from openwafer.training.store.store_file import FileIo, PartKey
+from openwafer.training.store.store_folder import (
+    Catalog,
+    Manifest,
+    Placement,
+    StoreFolder,
+    make_catalog,
+    never_committed,
+)
+from openwafer.training.store.transfers import Monitor, Traffic, TrafficMeter, TransferListener
 
 __all__ = ["Loan", "ParameterStore", "Placement", "Tier"]
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """How the store talks to the disk.
+
+    `agree`, given a step that is ready to be committed, returns when it may be: for several stores
+    that commit as one, each of which can then be opened at that step or the one before. It is
+    called from an I/O thread. `io_unit_bytes`, the size of one read or write, is a multiple of
+    4096. A wait that sees no transfer end for `stall_seconds` is reported as stuck. `on_transfer`
+    is called from the I/O threads; it must return at once and raise nothing.
+    """
+
+    io_unit_bytes: Bytes = 8 << 20
+    num_readers: int = 2
+    num_writers: int = 2
+    stall_seconds: float = 120.0
+    file_io: FileIo = field(default_factory=FileIo)
+    on_transfer: TransferListener | None = None
+    agree: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
 
 
 class ParameterStore(Records):
@@ -62,7 +85,7 @@ class ParameterStore(Records):
         *,
         folder: PathLike | None,
         ring_bytes: Size,
-        options: StoreOptions = StoreOptions(),  # noqa: B008 - frozen
+        options: StoreOptions = StoreOptions(),
     ) -> "ParameterStore":
         """Make a store whose bytes are all zero.
 
@@ -92,7 +115,7 @@ class ParameterStore(Records):
         *,
         placement: Placement | None = None,
         ring_bytes: Size,
-        options: StoreOptions = StoreOptions(),  # noqa: B008 - frozen
+        options: StoreOptions = StoreOptions(),
         read_only: bool = False,
         step: int | None = None,
     ) -> "ParameterStore":

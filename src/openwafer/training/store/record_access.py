@@ -18,7 +18,7 @@ class Arrays(Protocol):
 
 
 class LentParts(Arrays, Protocol):
-    """Parts of one record; see :class:`~openwafer.training.store.loan.Loan`."""
+    """Parts of one record; see :class:`~openwafer.training.store.lending.Loan`."""
 
     def wait(self) -> None:
         """Return when the bytes are in memory."""

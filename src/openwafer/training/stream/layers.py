@@ -20,7 +20,7 @@ from types import MappingProxyType
 from torch import nn
 
 from openwafer.diagnostics import error
-from openwafer.training.store.slices import slice_name, whole_name
+from openwafer.training.store.layout import slice_name, whole_name
 
 PINNED = "(pinned)"
 SHARED_PREFIX = "shared:"

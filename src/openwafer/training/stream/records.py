@@ -12,13 +12,15 @@ from openwafer.training.store.layout import (
     ArraySpec,
     Part,
     RecordLayout,
+    array_named,
     lay_out,
+    slice_of,
     strides_of,
+    wholes,
 )
-from openwafer.training.store.paging import page_out
+from openwafer.training.store.pages import page_out
 from openwafer.training.store.record_access import Arrays, LentRecords, Records
-from openwafer.training.store.slices import array_named, slice_of, wholes
-from openwafer.training.store.update_rules.master_weights import (
+from openwafer.training.store.update_rules.update_pass import (
     LOW_BITS,
     TIE_BITS,
     SplitMaster,

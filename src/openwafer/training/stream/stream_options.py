@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from openwafer.config import Bytes, convert_fields
 from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import Activations, ExpertsWay, Mode, StoreUse
-from openwafer.training.store.options import StoreOptions
+from openwafer.training.store.parameter_store import StoreOptions
 from openwafer.training.stream.plan.chosen_device import ChosenDevice
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import HostMemory, StoreSystems

@@ -7,7 +7,13 @@ from functools import cache
 import torch
 from torch.optim import Optimizer
 
-from openwafer.training.store.update_rules import ParamUpdate, update_parameter
+from openwafer.training.store.update_rules import (
+    ParamUpdate,
+    UpdateRule,
+    build_optimizer,
+    from_torch,
+    update_parameter,
+)
 from openwafer.training.store.update_rules.translation import Translator
 from openwafer.training.store.update_rules.update_pass import state_specs
 
@@ -120,3 +126,8 @@ def run_side_by_side(
     for step in range(num_steps):
         both.step(gradients_of(params, step), scale)
     return both.differences()
+
+
+def build_rule(name: str, options: Mapping[str, object] | None = None) -> UpdateRule:
+    """The rule of an optimizer by name, under `options`."""
+    return from_torch(build_optimizer(name, [torch.empty(1, 1)], options))[0]

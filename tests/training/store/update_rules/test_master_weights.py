@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openwafer.training.store.update_rules.master_weights import (
+from openwafer.training.store.update_rules.update_pass import (
     LOW_BITS,
     TIE_BITS,
     SplitMaster,

@@ -20,7 +20,7 @@ from torch.optim import (
 from torch.optim.lr_scheduler import OneCycleLR
 
 from openwafer.training.store.update_rules import Lamb, from_torch
-from openwafer.training.store.update_rules.rule import Cutting
+from openwafer.training.store.update_rules.rules import Cutting
 from tests.training.store.update_rules.foreign_optimizers import (
     Attributed,
     ClampedAdamW,

@@ -8,11 +8,9 @@ from torch.optim import LBFGS, Adam, AdamW, Optimizer, RMSprop
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.update_rules import OPTIMIZERS, Lion, build_optimizer, from_torch
-from openwafer.training.store.update_rules.adam import AdamRule
-from openwafer.training.store.update_rules.build import build_rule
 from openwafer.training.store.update_rules.own_step import OwnStepRule
-from openwafer.training.store.update_rules.rule import Kernel
-from openwafer.training.store.update_rules.sgd import SgdRule
+from openwafer.training.store.update_rules.rules import AdamRule, Kernel, SgdRule
+from tests.training.store.update_rules.side_by_side import build_rule
 
 
 class Tuned(AdamW):

@@ -11,16 +11,17 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.update_rules import Lion, ParamUpdate, from_torch, update_parameter
-from openwafer.training.store.update_rules.build import build_rule
-from openwafer.training.store.update_rules.master_weights import (
+from openwafer.training.store.update_rules.update_pass import (
+    AVERAGE,
     LOW_BITS,
     TIE_BITS,
+    Averaging,
     SplitMaster,
     join_master,
     split_master,
+    state_specs,
 )
-from openwafer.training.store.update_rules.update_pass import AVERAGE, Averaging, state_specs
-from tests.training.store.update_rules.side_by_side import Factory
+from tests.training.store.update_rules.side_by_side import Factory, build_rule
 
 SHAPE = (63, 211)
 F32, BF16 = torch.float32, torch.bfloat16

@@ -12,8 +12,12 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.data import Batch
 from openwafer.training.methods.sparsity.method import SparsityKeys
 from openwafer.training.models import ModelConfig, build
-from openwafer.training.models.build import build_without_weights, with_vocab_size
-from openwafer.training.models.widths import width_of, with_widths
+from openwafer.training.models.build import (
+    build_without_weights,
+    width_of,
+    with_vocab_size,
+    with_widths,
+)
 from openwafer.training.parametrization.depth import (
     depths_of,
     layers_of,

@@ -19,8 +19,7 @@ from openwafer.diagnostics import error
 from openwafer.training.data import Batch
 from openwafer.training.methods.mup.base_model import layer_fields_of, mup_of, shapes_of
 from openwafer.training.methods.mup.method import MupKeys, Parametrization
-from openwafer.training.models.build import with_vocab_size
-from openwafer.training.models.widths import with_widths
+from openwafer.training.models.build import with_vocab_size, with_widths
 from openwafer.training.parametrization.branches import find_branches
 from openwafer.training.parametrization.depth import Layers, layers_of
 from openwafer.training.parametrization.slopes import Growth, growth_of

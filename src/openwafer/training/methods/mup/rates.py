@@ -7,7 +7,7 @@ from openwafer.training.parametrization.factors import branch_factor, factors_of
 from openwafer.training.parametrization.roles import Role
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.settings import Settings
-from openwafer.training.store.update_rules.build import options_of
+from openwafer.training.store.update_rules.optimizers import options_of
 
 DECAY = "weight_decay"
 DECOUPLED = "decoupled_weight_decay"

@@ -36,7 +36,7 @@ from openwafer.training.methods.sparsity.sparse_model import remark_on_dense
 from openwafer.training.models import CheckpointFolder, UserModule, build
 from openwafer.training.models.checkpoint_folder import CONFIG_FILE
 from openwafer.training.models.export import hugging_face_files
-from openwafer.training.models.next_token import is_of_texts
+from openwafer.training.models.loss import is_of_texts
 from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.session.building import (
     DEFERRED_SHARE,

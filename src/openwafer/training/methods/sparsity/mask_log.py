@@ -6,14 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from openwafer.training.metrics import MASKS_FORMAT, MaskChange, StepWriter
-from openwafer.training.metrics.mask_record import MaskPicture, picture_of, write_pictures
+from openwafer.training.metrics.run_record import PICTURES, MaskPicture, MaskPictures
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.sparsity.masks.mask_update import MaskUpdate
 from openwafer.training.sparsity.packed.room import PackedRoom
 from openwafer.training.sparsity.pattern import Pattern
 
 MOST_PICTURES: Final = 4
+MOST_CELLS: Final = 48
+_DIGITS: Final = 4
 
 
 class MaskLog:
@@ -60,7 +64,7 @@ class MaskLog:
     def write_pictures(self, run_folder: Path) -> None:
         """Write the pictures, if there are new ones."""
         if self._has_new:
-            write_pictures(run_folder, list(self._pictures.values()))
+            PICTURES.write(run_folder, MaskPictures(tuple(self._pictures.values())))
             self._has_new = False
 
 
@@ -79,3 +83,30 @@ def _layer_of(name: str) -> str:
     parts = name.split(".")
     numbers = [index for index, part in enumerate(parts) if part.isdecimal()]
     return ".".join(parts[: numbers[-1] + 1] if numbers else parts[:-2])
+
+
+def picture_of(weight: str, step: int, pattern: Pattern) -> MaskPicture:
+    """The picture of a pattern, of at most 48 cells a side."""
+    rows, columns = pattern.shape
+    kept_in_row = np.diff(pattern.row_starts)
+    row_cells, column_cells = _cells(rows), _cells(columns)
+    num_rows, num_columns = row_cells[-1] + 1, column_cells[-1] + 1
+    places = np.repeat(row_cells, kept_in_row) * num_columns + column_cells[pattern.columns]
+    kept = np.bincount(places, minlength=num_rows * num_columns).reshape(num_rows, num_columns)
+    shares = kept / np.outer(np.bincount(row_cells), np.bincount(column_cells))
+    in_column = np.bincount(pattern.columns, minlength=columns)
+    return MaskPicture(
+        weight,
+        step,
+        rows,
+        columns,
+        pattern.num_kept,
+        int(np.count_nonzero(kept_in_row == 0)),
+        int(np.count_nonzero(in_column == 0)),
+        tuple(tuple(round(float(share), _DIGITS) for share in row) for row in shares),
+    )
+
+
+def _cells(number: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The cell that each of so many rows or columns is in."""
+    return np.arange(number) * min(number, MOST_CELLS) // number

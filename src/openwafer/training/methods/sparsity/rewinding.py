@@ -12,10 +12,9 @@ from openwafer.training.sparsity.masks.algorithms import IMP
 from openwafer.training.sparsity.parameters import SparseParameter
 from openwafer.training.sparsity.rooms import DenseWeights, is_pattern, pattern_name, rooms_of
 from openwafer.training.store import Part, read_checkpoint
-from openwafer.training.store.checkpoint import require_fit, save_checkpoint
-from openwafer.training.store.checkpoint_index import INDEX_NAME
+from openwafer.training.store.checkpoint import INDEX_NAME, require_fit, save_checkpoint
+from openwafer.training.store.layout import array_named
 from openwafer.training.store.record_access import Arrays
-from openwafer.training.store.slices import array_named
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.execute.step_hooks import StepEnd
 from openwafer.training.stream.link.updates import UpdateCounts

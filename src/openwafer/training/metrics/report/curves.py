@@ -1,7 +1,7 @@
-"""Figures over the steps of a run: loss, throughput, memory, disk rate."""
+"""Figures over the steps of a run: loss, throughput, memory, bytes moved, systems side by side."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -12,12 +12,16 @@ from openwafer.training.metrics.report.drawing import (
     Figure,
     Key,
     Mark,
+    Series,
     Size,
     Words,
+    bar_axes,
     draw_figure,
+    finite_points,
+    moving_mean,
+    thin,
 )
-from openwafer.training.metrics.report.series import Series, finite_points, moving_mean, thin
-from openwafer.training.metrics.step_metrics import (
+from openwafer.training.metrics.step_lines import (
     StepMetrics,
     ValidationPoint,
     measured_peaks,
@@ -272,3 +276,145 @@ def _fill_window(trace: StepTrace) -> tuple[Series, Series]:
     begin, end = trace.window
     points = [(max(time, begin) - begin, size) for time, size in trace.memory]
     return finite_points([*points, (end - begin, trace.memory[-1][1])])
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One way that bytes go: the median of all steps, and the plan's figure if there is one."""
+
+    name: str
+    color: Color
+    measured_bytes: float
+    planned_bytes: int | None
+
+
+def list_traffic(metrics: Sequence[StepMetrics], plan: PlanRecord) -> tuple[Traffic, ...]:
+    """The four ways: fetch, push, disk read, disk write. At least one step is needed.
+
+    What is measured is of the first system, and a plan of stores on all systems is of all of them.
+    """
+    fetch = median(row.fetch_bytes for row in metrics)
+    push = median(row.push_bytes for row in metrics)
+    read = median(row.disk_read_bytes for row in metrics)
+    written = median(row.disk_write_bytes for row in metrics)
+    ways = (
+        Traffic("fetch", Color.FETCH, fetch, plan.step_bytes.fetch),
+        Traffic("push", Color.PUSH, push, plan.step_bytes.push),
+        Traffic("disk read", Color.READ, read, plan.step_bytes.disk_read),
+        Traffic("disk write", Color.WRITE, written, plan.step_bytes.disk_write),
+    )
+    is_of_all = plan.stores is not None and plan.stores.is_shared
+    return tuple(replace(way, planned_bytes=None) for way in ways) if is_of_all else ways
+
+
+def draw_traffic(ways: Sequence[Traffic], parameters: int) -> Figure:
+    """Bytes a parameter and step on each way, the plan as a mark on the measured bar."""
+    measured = [way.measured_bytes / parameters for way in ways]
+    planned = [
+        None if way.planned_bytes is None else way.planned_bytes / parameters for way in ways
+    ]
+    marks = [(mark, row) for row, mark in enumerate(planned) if mark is not None]
+    longest = [max(bar, mark or 0.0) for bar, mark in zip(measured, planned, strict=True)]
+    rows = range(len(ways))
+
+    def paint(canvas: Any, size: Size) -> None:
+        axes = bar_axes(canvas, [way.name for way in ways])
+        axes.barh(rows, measured, height=0.55, color=[way.color.value for way in ways])
+        for place in marks:
+            axes.plot(*place, "|", color=Color.INK.value, markersize=24, markeredgewidth=2)
+        axes.set_xlim(0, max(*longest, 1) * (1.45 if size.is_narrow else 1.2))
+        axes.set_xlabel("bytes a parameter and step")
+        for row, (bar, mark) in enumerate(zip(measured, planned, strict=True)):
+            label = f"{bar:.2f}" if mark is None else f"{bar:.2f} (plan {mark:.2f})"
+            end_xy, shift = (longest[row], row), (8, 0)
+            axes.annotate(label, end_xy, shift, textcoords="offset points", va="center")
+
+    total = sum(way.measured_bytes for way in ways)
+    whose = "a step moves" if marks else "a step moves from and to the first system's store"
+    caption = (
+        f"Bytes that {whose} on each way, divided by the model's parameters: the median of all "
+        f"steps as a bar{', the plan as an upright mark' * bool(marks)}. "
+        f"In all they are {format_bytes(total)}."
+    )
+    return draw_figure("traffic", Words("Bytes moved", caption), paint, height=190)
+
+
+@dataclass(frozen=True)
+class SystemShare:
+    """Medians over the steps of one system.
+
+    Attributes:
+        computing_seconds, waiting_seconds: of a step.
+        received_bytes: from other systems, in a step.
+    """
+
+    computing_seconds: float
+    waiting_seconds: float
+    received_bytes: float
+
+
+def list_systems(metrics: Sequence[StepMetrics]) -> list[SystemShare]:
+    """Those of the last steps that were run by as many systems; none where there was one."""
+    rows: list[tuple[tuple[float, float, int], ...]] = []
+    for row in reversed(metrics):
+        found = _of_step(row)
+        if not found or (rows and len(found) != len(rows[0])):
+            break
+        rows.append(found)
+    return [
+        SystemShare(
+            median(seconds - waiting for seconds, waiting, _ in steps),
+            median(waiting for _, waiting, _ in steps),
+            median(received for _, _, received in steps),
+        )
+        for steps in zip(*rows, strict=True)
+    ]
+
+
+def _of_step(row: StepMetrics) -> tuple[tuple[float, float, int], ...]:
+    seconds, waiting, received = (
+        row.system_seconds or (),
+        row.system_waiting_seconds or (),
+        row.system_received_bytes or (),
+    )
+    return tuple(zip(seconds, waiting, received, strict=True))
+
+
+def describe_slowest(systems: Sequence[SystemShare]) -> str:
+    """Which system the others wait for, and what it costs them."""
+    computing = [system.computing_seconds for system in systems]
+    slowest, usual = max(computing), median(computing)
+    received = sum(system.received_bytes for system in systems)
+    return (
+        f"System {computing.index(slowest)} computes longest: {slowest:.2g} s of a step, where the "
+        f"median is {usual:.2g} s. The systems wait for "
+        f"{format_share(_waiting_share(systems))} of their time. In a step "
+        f"{format_bytes(received)} pass between them."
+    )
+
+
+def _waiting_share(systems: Sequence[SystemShare]) -> float:
+    waiting = sum(system.waiting_seconds for system in systems)
+    return waiting / (waiting + sum(system.computing_seconds for system in systems))
+
+
+def draw_systems(systems: Sequence[SystemShare]) -> Figure:
+    """A bar for each system: computing, then waiting."""
+    rows = range(len(systems))
+    computing = [system.computing_seconds for system in systems]
+    waiting = [system.waiting_seconds for system in systems]
+
+    def paint(canvas: Any, _size: Size) -> None:
+        axes = bar_axes(canvas, [f"system {row}" for row in rows])
+        axes.barh(rows, computing, height=0.6, color=Color.FORWARD.value)
+        axes.barh(rows, waiting, left=computing, height=0.6, color=Color.FAINT.value)
+        axes.set_xlabel("seconds of a step")
+
+    legend = (Key("computes", Color.FORWARD), Key("waits for others", Color.FAINT))
+    caption = (
+        "From the beginning of a step's forward to the end of its backward, medians of the steps. "
+        "A system with records in its store also makes their updates."
+    )
+    height = 90 + 34 * len(systems)
+    words = Words("Systems", caption, legend)
+    return draw_figure("systems", words, paint, height=height)

@@ -6,14 +6,19 @@ scaled letters; the style sheet shows one of the two. Colors are replaced by CSS
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
+
+from openwafer.training.metrics.units import format_bytes, format_count
 
 _POINTS_PER_INCH = 72
 
@@ -160,3 +165,52 @@ def _embed(svg: str, prefix: str, size: Size) -> str:
         body = body.replace(color.value, color.variable)
     frame = f'viewBox="0 0 {size.width} {size.height}" xmlns:xlink="http://www.w3.org/1999/xlink"'
     return f'<svg {frame} aria-hidden="true">{body}</svg>'
+
+
+def render(template: str, **values: object) -> str:
+    """The text of a template with these values."""
+    return _TEMPLATES.get_template(template).render(values)
+
+
+def _prose(text: str) -> str:
+    """Text in which no line ends between a number and its unit."""
+    return re.sub(r"(?<=\d) (?=[KMGTP]?i?B\b|[mµ]?s\b|min\b)", "\u00a0", text)
+
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("openwafer.training.metrics.report"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters.update(prose=_prose, bytes=format_bytes, count=format_count)
+
+
+Series = npt.NDArray[np.float64]
+
+_MOST_POINTS = 1200
+
+
+def finite_points(points: Iterable[tuple[float, float]]) -> tuple[Series, Series]:
+    """The x and y of all points whose y is a finite number."""
+    table = np.array(list(points), dtype=np.float64).reshape(-1, 2)
+    table = table[np.isfinite(table[:, 1])]
+    return table[:, 0], table[:, 1]
+
+
+def moving_mean(values: Series, window: int) -> Series:
+    """The mean of the `window` values around each one, of fewer at both ends."""
+    kernel = np.ones(window)
+    counts = np.convolve(np.ones_like(values), kernel, mode="same")
+    return np.asarray(np.convolve(values, kernel, mode="same") / counts, dtype=np.float64)
+
+
+def thin(x: Series, y: Series) -> tuple[Series, Series]:
+    """At most 1200 points, the lowest and the highest of each bucket, so that no peak is lost."""
+    if len(x) <= _MOST_POINTS:
+        return x, y
+    buckets = np.array_split(np.arange(len(x)), _MOST_POINTS // 2)
+    ends = [(bucket[y[bucket].argmin()], bucket[y[bucket].argmax()]) for bucket in buckets]
+    kept = np.unique(np.array(ends))
+    return x[kept], y[kept]

@@ -6,9 +6,17 @@ from itertools import groupby
 from statistics import mean
 from typing import Any
 
-from openwafer.training.metrics.mask_record import MaskChange, MaskPicture
-from openwafer.training.metrics.report.drawing import Color, Figure, Key, Mark, Words, draw_figure
-from openwafer.training.metrics.report.rendering import render
+from openwafer.training.metrics.report.drawing import (
+    Color,
+    Figure,
+    Key,
+    Mark,
+    Words,
+    draw_figure,
+    render,
+)
+from openwafer.training.metrics.run_record import MaskPicture
+from openwafer.training.metrics.step_lines import MaskChange
 from openwafer.training.metrics.units import format_bytes, format_count, format_share
 from openwafer.training.plan_record import PlanRecord, SparseWeight, StepBytes
 

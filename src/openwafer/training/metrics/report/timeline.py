@@ -6,10 +6,17 @@ from typing import Any
 
 from matplotlib.ticker import MaxNLocator
 
-from openwafer.training.metrics.compute_share import compute_share
-from openwafer.training.metrics.intervals import Interval, clip, union
 from openwafer.training.metrics.report.drawing import Color, Figure, Key, Size, Words, draw_figure
-from openwafer.training.metrics.step_trace import Kind, StepTrace, TraceSpan, Track
+from openwafer.training.metrics.step_trace import (
+    Interval,
+    Kind,
+    StepTrace,
+    TraceSpan,
+    Track,
+    clip,
+    compute_share,
+    union,
+)
 from openwafer.training.metrics.units import format_duration, format_share, time_scale
 
 _COLORS = {

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics.run_record import read_plan
+from openwafer.training.metrics.run_record import PLAN
 from openwafer.training.plan_record import Mode, ModeChoice, PlanRecord
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.pipelined.plan import (
@@ -55,7 +55,7 @@ def plan_of_before(folder: RunFolder) -> PlanRecord | None:
     """What was planned when the run in a folder began or went on last, where that can be read."""
     if folder.config.is_file():
         with suppress(OpenwaferError):
-            return read_plan(folder.plan)
+            return PLAN.read(folder.plan)
     return None
 
 

@@ -1,9 +1,7 @@
 """Optimizers as rules that update one parameter at a time, in place, to torch's bits."""
 
-from openwafer.training.store.update_rules.build import OPTIMIZERS, build_optimizer
-from openwafer.training.store.update_rules.lamb import Lamb
-from openwafer.training.store.update_rules.lion import Lion
-from openwafer.training.store.update_rules.rule import UpdateRule
+from openwafer.training.store.update_rules.optimizers import OPTIMIZERS, Lamb, Lion, build_optimizer
+from openwafer.training.store.update_rules.rules import UpdateRule
 from openwafer.training.store.update_rules.translation import from_torch
 from openwafer.training.store.update_rules.update_pass import ParamUpdate, update_parameter
 

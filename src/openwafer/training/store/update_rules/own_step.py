@@ -17,9 +17,8 @@ from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import laid_out_like
-from openwafer.training.store.update_rules.master_weights import LOW_BITS, TIE_BITS
-from openwafer.training.store.update_rules.rule import NUMBER_DTYPES, Cutting, StateSpec
-from openwafer.training.store.update_rules.update_pass import AVERAGE
+from openwafer.training.store.update_rules.rules import NUMBER_DTYPES, Cutting, StateSpec
+from openwafer.training.store.update_rules.update_pass import AVERAGE, LOW_BITS, TIE_BITS
 from openwafer.training.torch_private import FakeTensor
 
 MASTER: Final = "master"

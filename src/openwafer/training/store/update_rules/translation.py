@@ -9,10 +9,7 @@ import torch
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
-from openwafer.training.store.update_rules.adafactor import AdafactorRule
-from openwafer.training.store.update_rules.adam import AdamRule
-from openwafer.training.store.update_rules.lion import Lion, LionRule
-from openwafer.training.store.update_rules.muon import MuonRule
+from openwafer.training.store.update_rules.optimizers import Lion
 from openwafer.training.store.update_rules.own_step import (
     ELEMENTWISE,
     KnownStates,
@@ -20,8 +17,15 @@ from openwafer.training.store.update_rules.own_step import (
     Snapshot,
     hyper_parameters,
 )
-from openwafer.training.store.update_rules.rule import Kernel, UpdateRule
-from openwafer.training.store.update_rules.sgd import SgdRule
+from openwafer.training.store.update_rules.rules import (
+    AdafactorRule,
+    AdamRule,
+    Kernel,
+    LionRule,
+    MuonRule,
+    SgdRule,
+    UpdateRule,
+)
 from openwafer.training.store.update_rules.trial import require_separable
 
 RuleClass = type[AdamRule | SgdRule | LionRule | AdafactorRule | MuonRule]

@@ -14,7 +14,7 @@ from typing import Final
 import torch
 
 from openwafer.diagnostics import error
-from openwafer.training.store.host_buffer import HostBuffer
+from openwafer.training.store.pages import HostBuffer
 
 SUCCESS: Final = 0
 # Registered for every CUDA context of the process (cudaHostRegisterPortable).

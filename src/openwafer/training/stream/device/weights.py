@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.store.layout import Part, RecordLayout
-from openwafer.training.store.slices import slice_of, whole_name
+from openwafer.training.store.layout import Part, RecordLayout, slice_of, whole_name
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.saved_weights import Cast, Geometry, cast_of_leaf
 from openwafer.training.stream.forms.weight_form import WeightForm

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import Node, get_gradient_edge
 
-from openwafer.training.store.slices import slice_of
+from openwafer.training.store.layout import slice_of
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.weights import OWN_DATA, OWN_GRAD
 from openwafer.training.stream.execute.gradient_watchers import GradientWatchers

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from openwafer.training.store.slices import slice_of, whole_name
+from openwafer.training.store.layout import slice_of, whole_name
 from openwafer.training.stream.execute.attachment import FORWARD, Function, stand_in
 from openwafer.training.stream.execute.passes import Phase
 from openwafer.training.stream.execute.remote_experts import RemoteExperts

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import nn
 
-from openwafer.training.store.slices import slice_name
+from openwafer.training.store.layout import slice_name
 from openwafer.training.stream.forms.expert_view import ExpertView
 from openwafer.training.stream.forms.weight_form import Bring, DenseForm, WeightForm
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from openwafer.training.store.layout import Part
+from openwafer.training.store.layout import Part, slice_of
 from openwafer.training.store.parameter_store import Loan
-from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.device.device import NO_TRANSFER, Device, Submitted, Transfer
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.device.weights import is_shared

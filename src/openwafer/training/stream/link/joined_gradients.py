@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from openwafer.training.store.layout import Part, RecordLayout
-from openwafer.training.store.slices import slice_of, whole_name
+from openwafer.training.store.layout import Part, RecordLayout, slice_of, whole_name
 from openwafer.training.stream.device.device import Device
 
 

@@ -11,11 +11,9 @@ from openwafer.diagnostics import error
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout
 from openwafer.training.store.record_access import Arrays, LentRecords
 from openwafer.training.store.update_rules import UpdateRule
-from openwafer.training.store.update_rules.adafactor import AdafactorRule
-from openwafer.training.store.update_rules.adam import AdamRule
-from openwafer.training.store.update_rules.master_weights import LOW_BITS, TIE_BITS
 from openwafer.training.store.update_rules.own_step import MASTER, OwnStepRule
-from openwafer.training.store.update_rules.rule import StateSpec
+from openwafer.training.store.update_rules.rules import AdafactorRule, AdamRule, StateSpec
+from openwafer.training.store.update_rules.update_pass import LOW_BITS, TIE_BITS
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import (
     borrowed_parts,

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 import torch
 
-from openwafer.training.store.layout import KEPT_PARTS, Part, laid_out_like
+from openwafer.training.store.layout import KEPT_PARTS, Part, laid_out_like, slice_of
 from openwafer.training.store.parameter_store import Loan, ParameterStore
-from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.layers import PINNED

@@ -15,15 +15,20 @@ from openwafer.training.store.layout import (
     Part,
     RecordLayout,
     laid_out_like,
+    slice_of,
+    whole_name,
 )
 from openwafer.training.store.parameter_store import Loan
 from openwafer.training.store.record_access import Arrays, Records
-from openwafer.training.store.slices import slice_of, whole_name
 from openwafer.training.store.update_rules import ParamUpdate, UpdateRule, update_parameter
-from openwafer.training.store.update_rules.master_weights import LOW_BITS, TIES_PER_WORD
-from openwafer.training.store.update_rules.rule import Cutting, StateSpec
+from openwafer.training.store.update_rules.rules import Cutting, StateSpec
 from openwafer.training.store.update_rules.translation import Translator
-from openwafer.training.store.update_rules.update_pass import Averaging, state_specs
+from openwafer.training.store.update_rules.update_pass import (
+    LOW_BITS,
+    TIES_PER_WORD,
+    Averaging,
+    state_specs,
+)
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.records import state_name
 

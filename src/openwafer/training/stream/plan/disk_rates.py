@@ -13,10 +13,15 @@ from typing import Final
 import torch
 import xxhash
 
-from openwafer.training.store.direct_io import FileIo, TransferError, open_direct, transfer_fully
-from openwafer.training.store.host_buffer import HostBuffer
-from openwafer.training.store.options import StoreOptions
-from openwafer.training.store.store_file import free_bytes_of
+from openwafer.training.store.pages import HostBuffer
+from openwafer.training.store.parameter_store import StoreOptions
+from openwafer.training.store.store_file import (
+    FileIo,
+    TransferError,
+    free_bytes_of,
+    open_direct,
+    transfer_fully,
+)
 
 # The file is as long as can be written meanwhile, at most this.
 LARGEST_BYTES: Final = 256 << 20

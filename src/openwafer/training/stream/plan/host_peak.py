@@ -13,7 +13,7 @@ import torch
 from openwafer.training.metrics.host_memory import OWN_STATUS, read_host_memory
 from openwafer.training.plan_record import Mode
 from openwafer.training.store.layout import KEPT_PARTS, Part
-from openwafer.training.store.paging import PAGE_MAP, resident_bytes
+from openwafer.training.store.pages import PAGE_MAP, resident_bytes
 from openwafer.training.store.parameter_store import Tier
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.replicas.ownership import StoreShare

@@ -12,9 +12,8 @@ from torch import nn
 from openwafer.figures import Origin
 from openwafer.training import plan_record as record
 from openwafer.training.plan_record import ExpertUse, Mode, PlannedLayer, PlanRecord
-from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.store.layout import Part, RecordLayout, slice_of, whole_name
 from openwafer.training.store.parameter_store import Tier
-from openwafer.training.store.slices import slice_of, whole_name
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.plan.placement import StorePlacement
 from openwafer.training.stream.plan.search import StreamPlan

@@ -13,8 +13,7 @@ import torch
 
 from openwafer.diagnostics import did_you_mean, error
 from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.store.layout import Part, RecordLayout
-from openwafer.training.store.slices import whole_name
+from openwafer.training.store.layout import Part, RecordLayout, whole_name
 from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.execute.micro_batch_order import Order
 from openwafer.training.stream.execute.pass_watch import StepContract

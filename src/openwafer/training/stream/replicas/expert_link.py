@@ -17,9 +17,8 @@ from torch import Tensor
 
 from openwafer.training.collectives.group import Group, Pending
 from openwafer.training.collectives.row_exchange import Asked, RowCall, RowExchange, Width
-from openwafer.training.store.layout import Part
-from openwafer.training.store.loan import Loan
-from openwafer.training.store.slices import slice_name
+from openwafer.training.store.layout import Part, slice_name
+from openwafer.training.store.lending import Loan
 from openwafer.training.stream.forms.expert_modules import DOWN, UP, ExpertModule
 from openwafer.training.stream.forms.expert_view import Operator
 from openwafer.training.stream.link.store_link import StoreLink

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from openwafer.training.collectives.row_exchange import Asked, RowCall
-from openwafer.training.store.slices import slice_name
+from openwafer.training.store.layout import slice_name
 from openwafer.training.stream.forms.expert_modules import DOWN, UP, ExpertModule
 from openwafer.training.stream.forms.expert_view import Operator
 

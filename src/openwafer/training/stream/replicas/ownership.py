@@ -12,11 +12,9 @@ import torch
 import xxhash
 
 from openwafer.training.collectives.group import FIRST_RANK, Group
-from openwafer.training.store.catalog import Placement
-from openwafer.training.store.layout import RecordLayout
-from openwafer.training.store.options import StoreOptions
-from openwafer.training.store.parameter_store import ParameterStore
-from openwafer.training.store.slices import slice_of
+from openwafer.training.store.layout import RecordLayout, slice_of
+from openwafer.training.store.parameter_store import ParameterStore, StoreOptions
+from openwafer.training.store.store_folder import Placement
 
 HOST_SHARE: Final = 0.8
 

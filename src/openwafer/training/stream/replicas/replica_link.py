@@ -25,9 +25,8 @@ from openwafer.training.collectives.chunks import CHUNK_BYTES
 from openwafer.training.collectives.group import FIRST_RANK, Group, Pending, Traffic
 from openwafer.training.collectives.ordered_sums import OrderedSums, Sum
 from openwafer.training.collectives.reduced_sums import ReducedSums, Reduction
-from openwafer.training.store.layout import RecordLayout
+from openwafer.training.store.layout import RecordLayout, slice_of
 from openwafer.training.store.record_access import Records
-from openwafer.training.store.slices import slice_of
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.forms.expert_modules import expert_modules
 from openwafer.training.stream.layers import Partition

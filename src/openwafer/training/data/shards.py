@@ -1,11 +1,12 @@
-"""The token shard: a memory-mapped file of token ids with the bounds of its documents.
+"""Token shards, memory-mapped files of token ids with the bounds of documents, and their index.
 
 docs/formats/openwafer-token-shard.md describes the bytes.
 """
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from openwafer import atomic_file
 from openwafer.atomic_file import replacing
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.json_files import Count, JsonMistake, decode, encode
+from openwafer.json_files import Count, JsonMistake, SealedFormat, decode, encode, path_named
 
 FORMAT = "openwafer-token-shard"
 VERSION = 1
@@ -173,3 +175,90 @@ def _checksum(*parts: memoryview | bytes) -> str:
 
 def _padded(num_bytes: int) -> int:
     return -(-num_bytes // _BOUND.itemsize) * _BOUND.itemsize
+
+
+INDEX_FILE = "dataset.json"
+
+
+class Split(StrEnum):
+    """A set of documents; each document is in exactly one."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+
+
+@dataclass(frozen=True)
+class Index:
+    """Names all shards of a data folder.
+
+    Attributes:
+        key: fingerprint of all that the shards were made from.
+        tokenizer: fingerprint of the tokenizer beside the index.
+        shards: file names and headers by split, in order.
+    """
+
+    key: str
+    tokenizer: str
+    shards: Mapping[Split, Mapping[str, ShardHeader]]
+
+    def of_split(self, split: Split) -> Mapping[str, ShardHeader]:
+        """The shards of a split; none where it has no documents."""
+        return self.shards.get(split, {})
+
+
+_INDEX_REMEDY = "delete this file; the next run tokenises the source again"
+INDEX_FORMAT = SealedFormat(
+    name="openwafer-token-dataset",
+    version=2,
+    content=Index,
+    broken_code="wrong-index",
+    broken_help=_INDEX_REMEDY,
+    version_code="wrong-index",
+    version_help=_INDEX_REMEDY,
+)
+
+
+def write_index(folder: Path, index: Index) -> None:
+    """Write ``dataset.json``; from then on the folder holds these shards."""
+    atomic_file.write_bytes(folder / INDEX_FILE, INDEX_FORMAT.encode(index))
+
+
+def read_index(folder: Path) -> Index:
+    """Read ``dataset.json``; a folder without one, or with another version, is an error."""
+    path = folder / INDEX_FILE
+    if not path.is_file():
+        raise error(
+            "no-token-dataset",
+            f"{folder} holds no token dataset: it has no {INDEX_FILE}",
+            help="a run makes it; from Python, prepare(config, folder) does, in a folder below",
+        )
+    index = INDEX_FORMAT.decode(path, path.read_bytes())
+    for shards in index.shards.values():
+        for file in shards:
+            path_named(file, path)
+    return index
+
+
+def open_shards(folder: Path, split: Split, *, verify: bool) -> tuple[Shard, ...]:
+    """Open the shards of ``split`` and compare each header with the index."""
+    index = read_index(folder)
+    if not index.of_split(split):
+        raise error(
+            "no-such-split",
+            f"{folder} holds no {split} documents",
+            help="raise validation_share, or give a source of more documents"
+            if split is Split.VALIDATION
+            else "lower validation_share, or give a source of more documents",
+        )
+    shards = []
+    for file, expected in index.of_split(split).items():
+        shard = open_shard(folder / file, verify=verify)
+        if shard.header != expected:
+            raise error(
+                "shard-mismatch",
+                f"{shard.path} is another shard than {INDEX_FILE} lists",
+                notes=(f"expected {expected}", f"found {shard.header}"),
+                help=f"delete {folder / INDEX_FILE}; the next run tokenises the source again",
+            )
+        shards.append(shard)
+    return tuple(shards)

@@ -1,0 +1,517 @@
+"""The threads between memory and disk, the lock that they share with loans, and their accounts."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TypeAlias
+
+import xxhash
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.store.commits import Commits, PendingCommit, Publish
+from openwafer.training.store.layout import Part
+from openwafer.training.store.pages import HostBuffer
+from openwafer.training.store.parts import PartState, Version
+from openwafer.training.store.store_file import StoreFile, TransferError
+
+
+class Monitor:
+    """Guards the store's state; every change of it is announced to all who wait.
+
+    The store does a handful of steps per layer and transfer, so one lock is never contended.
+    """
+
+    def __init__(self, stall_seconds: float) -> None:
+        self.changed = threading.Condition()
+        self.failure: OpenwaferError | None = None
+        self.is_closed = False
+        self._stall_seconds = stall_seconds
+        self._last_progress = time.monotonic()
+        self._is_failure_reported = False
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no new work may begin: the store is closed or has failed. The lock is held."""
+        return self.is_closed or self.failure is not None
+
+    def note_progress(self) -> None:
+        """Restart the clocks of all waits."""
+        self._last_progress = time.monotonic()
+
+    def announce(self) -> None:
+        """Wake all waits, and restart their clocks. The lock must be held."""
+        self.note_progress()
+        self.changed.notify_all()
+
+    def fail(self, failure: OpenwaferError) -> None:
+        """Stop the store for good; the first failure is kept."""
+        with self.changed:
+            self.failure = self.failure or failure
+            self.announce()
+
+    def require_alive(self) -> None:
+        """Raise the failure that stopped the store, or `store-closed`. The lock must be held."""
+        if self.failure is not None:
+            self._is_failure_reported = True
+            raise OpenwaferError(*self.failure.diagnostics) from self.failure.__cause__
+        if self.is_closed:
+            raise error(
+                "store-closed",
+                "the parameter store is closed",
+                help="close it after its last use, or open its folder again",
+            )
+
+    def raise_unreported_failure(self) -> None:
+        """Raise the failure unless a call has raised it before. The lock must be held."""
+        if self.failure is not None and not self._is_failure_reported:
+            self.require_alive()
+
+    def wait_until(self, is_done: Callable[[], bool], describe: Callable[[], str]) -> None:
+        """Wait, with the lock held, until `is_done`.
+
+        Raises the store's failure, or `store-stuck` with the text of `describe` when nothing in
+        the store has moved for the stall time.
+        """
+        self.require_alive()
+        start = time.monotonic()
+        while not is_done():
+            idle_seconds = time.monotonic() - max(start, self._last_progress)
+            if idle_seconds >= self._stall_seconds:
+                raise error(
+                    "store-stuck",
+                    f"nothing has moved in the parameter store for {idle_seconds:.1f} s",
+                    notes=(f"waiting for {describe()}",),
+                    help="release loans before waiting for more, or raise ring_bytes",
+                )
+            self.changed.wait(self._stall_seconds - idle_seconds)
+            self.require_alive()
+
+
+class ThreadGuard:
+    """Context of a thread's whole work: whatever it raises stops the store, at once and for good.
+
+    Nobody waits for such a thread; those who wait for its work raise its error instead.
+    """
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if value is not None:
+            failure = value if isinstance(value, OpenwaferError) else _thread_failed(value)
+            self._monitor.fail(failure)
+        return True
+
+
+def _thread_failed(cause: BaseException) -> OpenwaferError:
+    is_memory = isinstance(cause, MemoryError)
+    failure = error(
+        "store-thread-failed",
+        f"{threading.current_thread().name}, a thread of the parameter store, ended with "
+        f"{type(cause).__name__}: {cause}",
+        help=("free memory or lower ring_bytes" if is_memory else "mend what raised it")
+        + ", then open the store again at its last committed step",
+    )
+    failure.__cause__ = cause
+    return failure
+
+
+@dataclass(frozen=True)
+class DiskTransfer:
+    """One finished piece of disk work, on the clock of `time.perf_counter`.
+
+    `kind` is "read", "write" or "commit"; a commit has no record and no part.
+    """
+
+    kind: str
+    record: str
+    part: Part | None
+    num_bytes: int
+    start_seconds: float
+    end_seconds: float
+
+
+TransferListener: TypeAlias = Callable[[DiskTransfer], None]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes moved since the store was made or opened.
+
+    The seconds are those in which at least one read (or write) was under way. A hit is a part that
+    a loan found in the ring, so that it was not read. `is_direct` is False where the file system
+    refuses direct I/O and the page cache stands between.
+    """
+
+    read_bytes: int
+    written_bytes: int
+    num_reads: int
+    num_writes: int
+    read_seconds: float
+    write_seconds: float
+    num_hits: int
+    hit_bytes: int
+    is_direct: bool
+
+
+@dataclass
+class _Flow:
+    num_bytes: int = 0
+    num_transfers: int = 0
+    num_active: int = 0
+    active_since: float = 0.0
+    busy_seconds: float = 0.0
+
+
+class TrafficMeter:
+    """Sums of reads and writes. It has its own lock: I/O threads call it without the store's."""
+
+    def __init__(self, on_transfer: TransferListener | None) -> None:
+        self._lock = threading.Lock()
+        self._on_transfer = on_transfer
+        self._flows = {"read": _Flow(), "write": _Flow(), "commit": _Flow()}
+        self._num_hits = 0
+        self._hit_bytes = 0
+
+    def begin(self, kind: str) -> None:
+        """A transfer starts."""
+        with self._lock:
+            flow = self._flows[kind]
+            if flow.num_active == 0:
+                flow.active_since = time.perf_counter()
+            flow.num_active += 1
+
+    def end(self, kind: str, part: PartState | None, num_bytes: int, start_seconds: float) -> None:
+        """A transfer ends; one that failed counts like one that went well."""
+        end_seconds = time.perf_counter()
+        with self._lock:
+            flow = self._flows[kind]
+            flow.num_bytes += num_bytes
+            flow.num_transfers += 1
+            flow.num_active -= 1
+            if flow.num_active == 0:
+                flow.busy_seconds += end_seconds - flow.active_since
+        if self._on_transfer is not None:
+            record, which = (part.record, part.part) if part else ("", None)
+            transfer = DiskTransfer(kind, record, which, num_bytes, start_seconds, end_seconds)
+            self._on_transfer(transfer)
+
+    def count_hit(self, num_bytes: int) -> None:
+        """A loan found a part in the ring."""
+        with self._lock:
+            self._num_hits += 1
+            self._hit_bytes += num_bytes
+
+    def snapshot(self, is_direct: bool) -> Traffic:
+        """The sums so far."""
+        with self._lock:
+            read, write = self._flows["read"], self._flows["write"]
+            return Traffic(
+                read_bytes=read.num_bytes,
+                written_bytes=write.num_bytes,
+                num_reads=read.num_transfers,
+                num_writes=write.num_transfers,
+                read_seconds=read.busy_seconds,
+                write_seconds=write.busy_seconds,
+                num_hits=self._num_hits,
+                hit_bytes=self._hit_bytes,
+                is_direct=is_direct,
+            )
+
+
+class ArrivalChecksum:
+    """XXH3, 64 bits, of a part whose units of `unit_bytes` come in any order, from any thread."""
+
+    def __init__(self, buffer: HostBuffer, unit_bytes: int) -> None:
+        self._buffer = buffer
+        self._unit_bytes = unit_bytes
+        self._digest = xxhash.xxh3_64()
+        self._lock = threading.Lock()
+        self._arrived: set[int] = set()
+        self._position = 0
+        self._is_taken = False
+
+    def take(self, start: int) -> bool:
+        """The unit that begins at `start` has come; say, to one caller, when all bytes are taken.
+
+        Bytes are taken in their order: by whoever brings the first that is missing, together with
+        those that came behind it meanwhile.
+        """
+        with self._lock:
+            self._arrived.add(start)
+            if self._is_taken or self._position not in self._arrived:
+                return False
+            self._is_taken = True
+        while True:
+            end = min(self._position + self._unit_bytes, self._buffer.num_bytes)
+            self._digest.update(self._buffer.window(self._position, end))
+            with self._lock:
+                self._position = end
+                if end not in self._arrived:
+                    self._is_taken = False
+                    return end == self._buffer.num_bytes
+
+    @property
+    def hexadecimal(self) -> str:
+        """The checksum, once all bytes are taken."""
+        return self._digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class ReadUnit:
+    """One read: the bytes from `start` to `end` of a part, of the version that was newest."""
+
+    part: PartState
+    version: Version
+    checksum: ArrivalChecksum
+    start: int
+    end: int
+
+
+class ReadAhead:
+    """Reads units strictly in order; whoever takes a part's last unit verifies its checksum.
+
+    With two readers the disk stays busy while one of them computes a checksum.
+    """
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        meter: TrafficMeter,
+        unit_bytes: int,
+        on_loaded: Callable[[PartState], None],
+    ) -> None:
+        self._monitor = monitor
+        self._meter = meter
+        self._unit_bytes = unit_bytes
+        self._on_loaded = on_loaded
+        self._units: deque[ReadUnit] = deque()
+        self.threads: list[threading.Thread] = []
+
+    def start(self, file: StoreFile, num_readers: int) -> None:
+        """Start the threads."""
+        for number in range(num_readers):
+            thread = threading.Thread(
+                target=self._run, args=(file,), name=f"store-read-{number}", daemon=True
+            )
+            thread.start()
+            self.threads.append(thread)
+
+    def join(self) -> None:
+        """Wait for the threads, which end after their unit once the monitor is closed."""
+        for thread in self.threads:
+            thread.join()
+
+    def enqueue(self, part: PartState, version: Version) -> None:
+        """Read a part into its buffer. The lock must be held."""
+        part.is_reading = True
+        checksum = ArrivalChecksum(part.held_buffer(), self._unit_bytes)
+        for start in range(0, part.num_bytes, self._unit_bytes):
+            end = min(start + self._unit_bytes, part.num_bytes)
+            self._units.append(ReadUnit(part, version, checksum, start, end))
+        self._monitor.changed.notify_all()
+
+    def _run(self, file: StoreFile) -> None:
+        with ThreadGuard(self._monitor):
+            while (unit := self._next_unit()) is not None:
+                failure = self._read(file, unit)
+                self._monitor.note_progress()
+                with self._monitor.changed:
+                    unit.part.read_error = unit.part.read_error or failure
+                if unit.checksum.take(unit.start):
+                    self._finish(file, unit)
+
+    def _next_unit(self) -> ReadUnit | None:
+        with self._monitor.changed:
+            while not self._units and not self._monitor.is_closed:
+                self._monitor.changed.wait()
+            return None if self._monitor.is_closed else self._units.popleft()
+
+    def _read(self, file: StoreFile, unit: ReadUnit) -> OpenwaferError | None:
+        part = unit.part
+        if part.read_error is not None:
+            return None
+        offset = part.offsets[unit.version.slot] + unit.start
+        start_seconds = time.perf_counter()
+        self._meter.begin("read")
+        try:
+            file.read(part.held_buffer().window(unit.start, unit.end), offset)
+        except TransferError as cause:
+            return error(
+                "store-read-failed",
+                f"cannot read {part} from {file.path} at byte {offset}: {cause}",
+                help="check the disk; the committed step is in the store, or load a checkpoint",
+            )
+        finally:
+            self._meter.end("read", part, unit.end - unit.start, start_seconds)
+        return None
+
+    def _finish(self, file: StoreFile, unit: ReadUnit) -> None:
+        part = unit.part
+        if part.read_error is None:
+            found = unit.checksum.hexadecimal
+            if found != unit.version.checksum:
+                part.read_error = self._corrupt(file, unit, found)
+        with self._monitor.changed:
+            part.is_reading = False
+            part.is_loaded = part.read_error is None
+            self._on_loaded(part)
+            self._monitor.announce()
+
+    def _corrupt(self, file: StoreFile, unit: ReadUnit, found: str) -> OpenwaferError:
+        part = unit.part
+        offset = part.offsets[unit.version.slot]
+        return error(
+            "store-corrupt",
+            f"{part} at byte {offset} of {file.path} has the checksum {found} where "
+            f"{unit.version.checksum} was written",
+            notes=(f"the part has {part.num_bytes} bytes in slot {unit.version.slot}",),
+            help="check the disk, and load the last checkpoint into a new store",
+        )
+
+
+class WriteBehind:
+    """Writes parts in the order of their release, passing over those that may not be written yet.
+
+    A part waits while a loan may be changing it, and while both its slots are pinned. With two
+    writers the disk stays busy while one of them computes a checksum, and while the other commits.
+    The first failed write or commit stops the store: no other begins after it.
+    """
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        commits: Commits,
+        meter: TrafficMeter,
+        unit_bytes: int,
+        on_written: Callable[[PartState], None],
+    ) -> None:
+        self._monitor = monitor
+        self._commits = commits
+        self._meter = meter
+        self._unit_bytes = unit_bytes
+        self._on_written = on_written
+        self._queue: dict[PartState, None] = {}
+        self._is_committing = False
+        self.threads: list[threading.Thread] = []
+
+    def start(self, file: StoreFile, publish: Publish, num_writers: int) -> None:
+        """Start the threads."""
+        for number in range(num_writers):
+            thread = threading.Thread(
+                target=self._run, args=(file, publish), name=f"store-write-{number}", daemon=True
+            )
+            thread.start()
+            self.threads.append(thread)
+
+    def join(self) -> None:
+        """Wait for the threads, which end after their write once the monitor is closed."""
+        for thread in self.threads:
+            thread.join()
+
+    def enqueue(self, part: PartState) -> None:
+        """Have a changed part written. The lock must be held."""
+        self._queue[part] = None
+
+    def forget(self, part: PartState) -> None:
+        """Leave a kept part unwritten. The lock must be held."""
+        if part.is_kept:
+            self._queue.pop(part, None)
+
+    @property
+    def num_waiting(self) -> int:
+        """Parts not yet under way to the disk. The lock must be held."""
+        return len(self._queue)
+
+    def _run(self, file: StoreFile, publish: Publish) -> None:
+        with ThreadGuard(self._monitor):
+            while (job := self._next_job()) is not None:
+                if isinstance(job, PendingCommit):
+                    self._commit(file, publish, job)
+                else:
+                    self._write(file, *job)
+
+    def _next_job(self) -> tuple[PartState, int] | PendingCommit | None:
+        with self._monitor.changed:
+            while not self._monitor.is_stopped:
+                if self._commits.is_ready and not self._is_committing:
+                    self._is_committing = True
+                    return self._commits.pending
+                if (write := self._next_write()) is not None:
+                    return write
+                self._monitor.changed.wait()
+            return None
+
+    def _next_write(self) -> tuple[PartState, int] | None:
+        for part in self._queue:
+            slot = part.slots.free_slot()
+            if slot is not None and part.num_writers == 0:
+                del self._queue[part]
+                part.is_dirty = False
+                part.is_writing = True
+                return part, slot
+        return None
+
+    def _write(self, file: StoreFile, part: PartState, slot: int) -> None:
+        buffer = part.held_buffer()
+        checksum = xxhash.xxh3_64()
+        for start in range(0, part.num_bytes, self._unit_bytes):
+            end = min(start + self._unit_bytes, part.num_bytes)
+            window = buffer.window(start, end)
+            # A unit that was just read for the checksum is in cache when it is written.
+            checksum.update(window)
+            self._write_unit(file, part, window, part.offsets[slot] + start)
+        with self._monitor.changed:
+            part.is_writing = False
+            part.slots.working = Version(slot, checksum.hexdigest())
+            self._on_written(part)
+            self._monitor.announce()
+
+    def _write_unit(
+        self, file: StoreFile, part: PartState, window: memoryview, offset: int
+    ) -> None:
+        start_seconds = time.perf_counter()
+        self._meter.begin("write")
+        try:
+            file.write(window, offset)
+        except TransferError as cause:
+            raise error(
+                "store-write-failed",
+                f"cannot write {part} to {file.path} at byte {offset}: {cause}",
+                help="check the disk, then open the store again at its last committed step",
+            ) from cause
+        finally:
+            self._meter.end("write", part, len(window), start_seconds)
+        self._monitor.note_progress()
+
+    def _commit(self, file: StoreFile, publish: Publish, pending: PendingCommit) -> None:
+        with self._monitor.changed:
+            versions = self._commits.versions()
+        start_seconds = time.perf_counter()
+        self._meter.begin("commit")
+        try:
+            file.sync()
+            publish(pending, versions)
+        except OSError as cause:
+            raise error(
+                "store-commit-failed",
+                f"cannot commit step {pending.step} to {file.path.parent}: {cause}",
+                help="check the disk, then open the store again at its last committed step",
+            ) from cause
+        finally:
+            self._meter.end("commit", None, 0, start_seconds)
+        with self._monitor.changed:
+            self._is_committing = False
+            self._commits.settle(pending)
+            self._monitor.announce()
