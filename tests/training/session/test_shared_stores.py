@@ -28,7 +28,7 @@ from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.step.loss_scale import LossScaling
 from openwafer.training.store.store_folder import read_manifest
-from openwafer.training.stream.execute.step_hooks import StepEnd
+from openwafer.training.stream.execute.execution import StepEnd
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreSystems
 from tests.training.session.follower_pool import FollowerPool

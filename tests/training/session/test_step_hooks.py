@@ -12,9 +12,8 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session import Session
 from openwafer.training.store.layout import Part
 from openwafer.training.stream.device.device import CpuDevice
-from openwafer.training.stream.execute.device_resident import DeviceResidentExecution
-from openwafer.training.stream.execute.execution import ResidentExecution
-from openwafer.training.stream.execute.step_hooks import StepEnd
+from openwafer.training.stream.execute.execution import StepEnd
+from openwafer.training.stream.execute.resident import DeviceResidentExecution, ResidentExecution
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import checkerboard
 from tests.training.session.tiny_runs import (

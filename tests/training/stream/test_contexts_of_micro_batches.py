@@ -12,7 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
-from openwafer.training.stream.execute.open_contexts import foreign_hooks
+from openwafer.training.stream.execute.thread_state import foreign_hooks
 from tests.training.stream.both_loops import STREAMED, Run, StreamedRun, differing_under, plan
 
 WIDTH = 24

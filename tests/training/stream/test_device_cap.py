@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.frontends import StreamedLoop, stream_weights
 from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.stream.execute.call_kinds import Members, call_kind
 from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.stream.execute.pass_watch import Members, call_kind
 from tests.training.stream.both_loops import STREAMED, differing
 
 SIZE = 64

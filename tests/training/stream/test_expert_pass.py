@@ -6,7 +6,7 @@ from torch import nn
 from openwafer.training.store.layout import slice_name
 from openwafer.training.stream.execute.expert_pass import ExpertPass
 from openwafer.training.stream.execute.passes import Phase
-from openwafer.training.stream.forms.by_expert import ByExpert
+from openwafer.training.stream.forms.weight_form import ByExpert
 
 NUM_EXPERTS = 4
 WEIGHTS = ("first", "second")

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from openwafer.training.stream.device.meter import MemoryMeter
+from openwafer.training.stream.device.device import MemoryMeter
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.stream.execute.followed_schedule import Entry, check_followed
+from openwafer.training.stream.execute.passes import Entry, check_followed
 from openwafer.training.stream.schedule import (
     Kind,
     RecordBytes,

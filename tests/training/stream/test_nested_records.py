@@ -8,8 +8,8 @@ from torch import nn
 from openwafer.training.store.layout import slice_name
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.device.weights import DeviceWeights
-from openwafer.training.stream.execute.nested_records import NestedRecords
-from openwafer.training.stream.forms.by_expert import forms_of
+from openwafer.training.stream.execute.executor import NestedRecords
+from openwafer.training.stream.forms.weight_form import forms_of
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.records import lay_out_records
 from tests.training.stream.small_link import WEIGHT_BYTES, Stacked

@@ -12,7 +12,7 @@ from transformers.models.mixtral.modeling_mixtral import MixtralExperts
 from openwafer.training.collectives.row_exchange import Asked, RowCall
 from openwafer.training.store.layout import array_named, slice_name
 from openwafer.training.stream.forms.expert_modules import DOWN, UP, expert_modules
-from openwafer.training.stream.forms.expert_view import Operator
+from openwafer.training.stream.forms.weight_form import Operator
 from openwafer.training.stream.replicas.owned_experts import OwnedExperts
 
 NUM_EXPERTS = 3

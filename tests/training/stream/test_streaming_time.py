@@ -7,8 +7,7 @@ import torch
 
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.stream.device.device import CpuDevice
-from openwafer.training.stream.execute.call_kinds import CallKind
-from openwafer.training.stream.execute.pass_watch import ROOT
+from openwafer.training.stream.execute.pass_watch import ROOT, CallKind
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.plan.dry_run import DryRun
 from openwafer.training.stream.plan.operators import StepCalls

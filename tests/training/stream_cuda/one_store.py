@@ -12,8 +12,12 @@ from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import ParameterStore, Tier
 from openwafer.training.store.update_rules.update_pass import AVERAGE
 from openwafer.training.stream.device.device import Device
-from openwafer.training.stream.execute.execution import ResidentExecution, StepContext
-from openwafer.training.stream.execute.step_hooks import StepHook, each
+from openwafer.training.stream.execute.execution import (
+    StepContext,
+    StepHook,
+    each,
+)
+from openwafer.training.stream.execute.resident import ResidentExecution
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.link.updates import UpdateCounts, Updater
 from openwafer.training.stream.plan.dry_run import autocast

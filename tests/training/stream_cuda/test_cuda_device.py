@@ -12,10 +12,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models.reference_gpt import GptConfig
 from openwafer.training.plan_record import Activations
-from openwafer.training.stream.device.cuda import RING, CudaDevice
+from openwafer.training.stream.device.cuda import RING, CudaDevice, PinnedRing, RingShape
 from openwafer.training.stream.device.device import CpuDevice
-from openwafer.training.stream.device.pinned_ring import PinnedRing, RingShape
-from openwafer.training.stream.execute.device_resident import DeviceResidentExecution
+from openwafer.training.stream.execute.resident import DeviceResidentExecution
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.stream.axes import DEPTHS, HOST_BYTES, TIERS
 from tests.training.stream.both_loops import (

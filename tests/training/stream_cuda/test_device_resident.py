@@ -12,8 +12,11 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from openwafer.training.store.update_rules import Lamb, Lion
 from openwafer.training.stream.device.device import CpuDevice
-from openwafer.training.stream.execute.device_resident import DeviceResidentExecution, foreach_bytes
-from openwafer.training.stream.execute.execution import ResidentExecution
+from openwafer.training.stream.execute.resident import (
+    DeviceResidentExecution,
+    ResidentExecution,
+    foreach_bytes,
+)
 from tests.tables import checkerboard
 from tests.training.stream.both_loops import differing, seed_of
 from tests.training.stream.small_gpt import build_gpt, gpt_loss, gpt_run

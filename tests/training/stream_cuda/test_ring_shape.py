@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openwafer.training.stream.device.pinned_ring import RingShape
+from openwafer.training.stream.device.cuda import RingShape
 
 SHAPES = st.builds(RingShape, st.integers(1, 50), st.integers(1, 6))
 SIZES = st.integers(0, 500)

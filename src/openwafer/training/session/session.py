@@ -49,7 +49,7 @@ from openwafer.training.session.systems import Systems, require_alone, require_w
 from openwafer.training.session.training_loop import TrainResult, train
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import Planned
-from openwafer.training.stream.execute.step_hooks import StepHook, each
+from openwafer.training.stream.execute.execution import StepHook, each
 from openwafer.training.stream.plan.measured_step import MeasuredStep, measure_step
 
 Result = TypeVar("Result")

@@ -25,15 +25,17 @@ from openwafer.training.sparsity.rooms import rooms_of
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.parameter_store import ParameterStore, Tier, closed_on_error
 from openwafer.training.stream.device.device import Device
-from openwafer.training.stream.execute.call_kinds import Members, call_kind
-from openwafer.training.stream.execute.device_resident import DeviceResidentExecution, foreach_bytes
 from openwafer.training.stream.execute.execution import (
     Execution,
-    ResidentExecution,
     StepContext,
     StreamedExecution,
 )
-from openwafer.training.stream.execute.pass_watch import ROOT
+from openwafer.training.stream.execute.pass_watch import ROOT, Members, call_kind
+from openwafer.training.stream.execute.resident import (
+    DeviceResidentExecution,
+    ResidentExecution,
+    foreach_bytes,
+)
 from openwafer.training.stream.layers import Partition, partition
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import Admission, bare_copy

@@ -26,11 +26,11 @@ from openwafer.training.frontends.loop.loop_records import LoopRecords
 from openwafer.training.frontends.loop.stored_tensor import StoredTensor
 from openwafer.training.plan_record import PlanRecord
 from openwafer.training.stream.assemble import Planned
-from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.pass_watch import (
     ROOT,
+    CallKind,
     Graph,
     PassWatch,
     StepContract,

@@ -20,8 +20,7 @@ from openwafer.training.sparsity.pattern import Pattern
 from openwafer.training.sparsity.rooms import pattern_name, rooms_of
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.record_access import Arrays
-from openwafer.training.stream.execute.execution import Execution
-from openwafer.training.stream.execute.step_hooks import StepEnd
+from openwafer.training.stream.execute.execution import Execution, StepEnd
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.records import has_master, master_of, write_weight
 

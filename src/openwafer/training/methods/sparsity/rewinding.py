@@ -15,8 +15,7 @@ from openwafer.training.store import Part, read_checkpoint
 from openwafer.training.store.checkpoint import INDEX_NAME, require_fit, save_checkpoint
 from openwafer.training.store.layout import array_named
 from openwafer.training.store.record_access import Arrays
-from openwafer.training.stream.execute.execution import Execution
-from openwafer.training.stream.execute.step_hooks import StepEnd
+from openwafer.training.stream.execute.execution import Execution, StepEnd
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.records import has_master, write_weight
 

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch import nn
 
-from openwafer.training.stream.execute.gradient_watchers import weakly
+from openwafer.training.stream.execute.arriving_gradients import weakly
 from openwafer.training.stream.layers import Layer, Partition
 
 FORWARD: Final = "forward"

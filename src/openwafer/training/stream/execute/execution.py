@@ -4,35 +4,28 @@ Either way the weights, the optimizer state and the update counts belong to the 
 so a run may be checkpointed in one way and resumed in the other.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import nn
 
-from openwafer.training.store.layout import KEPT_PARTS, Part
-from openwafer.training.store.parameter_store import Loan, ParameterStore
+from openwafer.diagnostics import error
+from openwafer.training.store.layout import KEPT_PARTS, RecordLayout
+from openwafer.training.store.parameter_store import ParameterStore
 from openwafer.training.store.record_access import Arrays, Records
-from openwafer.training.stream.device.device import ALWAYS_METERED, Device
+from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.device.weights import DeviceWeights
+from openwafer.training.stream.execute.arriving_gradients import MicroBatchWatcher
 from openwafer.training.stream.execute.executor import Executor
-from openwafer.training.stream.execute.followed_schedule import ScheduleCheck, is_checking
-from openwafer.training.stream.execute.gradient_watchers import (
-    GradientWatchers,
-    MicroBatchWatcher,
-)
-from openwafer.training.stream.execute.micro_batches import (
-    Forward,
-    run_forward,
-    run_in_rotation,
-)
+from openwafer.training.stream.execute.micro_batches import Forward, run_forward, run_in_rotation
+from openwafer.training.stream.execute.passes import ScheduleCheck, is_checking
 from openwafer.training.stream.execute.remote_experts import RemoteExperts
-from openwafer.training.stream.execute.step_hooks import IsDue, StepEnd, StepHook, StepHooks
-from openwafer.training.stream.forms.by_expert import forms_of
+from openwafer.training.stream.forms.weight_form import forms_of
 from openwafer.training.stream.link.store_link import LinkTraffic, StoreLink
 from openwafer.training.stream.link.updates import StepRules, Updater
 from openwafer.training.stream.replicas.replica_link import (
@@ -44,6 +37,63 @@ from openwafer.training.stream.replicas.replica_link import (
 )
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
+
+
+@dataclass(frozen=True)
+class StepEnd:
+    """The end of a step.
+
+    Attributes:
+        steps_applied: how many steps have been, this one included.
+        records: what the store keeps, by record.
+        lent: context in which a record's weights and states may be read and written.
+    """
+
+    steps_applied: int
+    records: Mapping[str, RecordLayout]
+    lent: Callable[[str], AbstractContextManager[Arrays]]
+
+
+StepHook: TypeAlias = Callable[[StepEnd], None]
+IsDue: TypeAlias = Callable[[int], bool]
+"""Whether a hook is to be called after so many steps."""
+
+
+def each(every: int) -> IsDue:
+    """After each ``every``-th step.
+
+    Raises:
+        OpenwaferError: ``hook-never``, where that is less than one.
+    """
+    if every < 1:
+        raise error(
+            "hook-never",
+            f"a hook between steps is to be called every {every} steps",
+            help="give a whole number from 1",
+        )
+    return lambda steps_applied: steps_applied % every == 0
+
+
+class StepHooks:
+    """Hooks, each with the steps after which it is called."""
+
+    def __init__(self) -> None:
+        self._hooks: list[tuple[StepHook, IsDue]] = []
+
+    def add(self, hook: StepHook, is_due: IsDue) -> None:
+        """Call a hook after some of the steps."""
+        self._hooks.append((hook, is_due))
+
+    def is_any_due(self, steps_applied: int) -> bool:
+        """Whether a hook is to be called after so many steps."""
+        return any(is_due(steps_applied) for _, is_due in self._hooks)
+
+    def call(self, end: StepEnd) -> None:
+        """Call the hooks that are due."""
+        for hook, is_due in self._hooks:
+            if is_due(end.steps_applied):
+                hook(end)
+
 
 Gradients = Mapping[str, torch.Tensor]
 Watcher = Callable[[Gradients], None]
@@ -373,142 +423,3 @@ def without_records(
     store = ParameterStore.create((), {}, folder=None, ring_bytes=0)
     context = StepContext(plan.schedule.timing, autocast, replicas)
     return StreamedExecution(model, plan, store, Updater((), model), device, context)
-
-
-class ResidentExecution:
-    """Weights stay on the device: the parameters are the store's own memory.
-
-    Needs a device whose memory is the host's; the plain loop in all but the home of its tensors.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        store: ParameterStore,
-        updater: Updater,
-        device: Device,
-        context: StepContext,
-    ) -> None:
-        self._autocast = context.autocast
-        self.store = store
-        self.records: Records = store
-        self.updater = updater
-        self.device = device
-        self.on_updates_applied: Callable[[], None] = lambda: None
-        self.recorder = Recorder(device)
-        self._traffic = LinkTraffic()
-        self._watchers: list[Watcher] = []
-        self._step_hooks = StepHooks()
-        self._parameters = dict(model.named_parameters())
-        self._micro_batch_watchers = GradientWatchers(self._parameters)
-        self._record_of: dict[str, str] = {}
-        self._loans: dict[str, Loan] = {}
-        self._num_evaluations = 0
-        self._bind()
-
-    def _bind(self) -> None:
-        for record, layout in self.store.layouts.items():
-            loan = self._loans[record] = self.store.borrow(record, layout.kept_parts)
-            loan.wait()
-            places = [(p.spec.name, part) for part in layout.kept_parts for p in layout.parts[part]]
-            self.device.hold(loan.tensor(name, part) for name, part in places)
-            for place in layout.parts[Part.WEIGHTS]:
-                name = place.spec.name
-                self._record_of[name] = record
-                self._parameters[name].data = loan.tensor(name, Part.WEIGHTS)
-
-    @property
-    def traffic(self) -> LinkTraffic:
-        """See :class:`Execution`."""
-        return self._traffic
-
-    @property
-    def experts_used(self) -> frozenset[str] | None:
-        """See :class:`Execution`."""
-        return None
-
-    def watch_gradients(self, watcher: Watcher) -> None:
-        """See :class:`Execution`."""
-        self._watchers.append(watcher)
-
-    def watch_micro_batches(self, watcher: MicroBatchWatcher) -> None:
-        """See :class:`Execution`."""
-        self._micro_batch_watchers.add(watcher)
-
-    def between_steps(self, hook: StepHook, is_due: IsDue) -> None:
-        """See :class:`Execution`."""
-        self._step_hooks.add(hook, is_due)
-
-    def is_hook_due(self, steps_applied: int) -> bool:
-        """See :class:`Execution`."""
-        return self._step_hooks.is_any_due(steps_applied)
-
-    def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
-        """See :class:`Execution`."""
-        losses = []
-        with self.device.active(is_watched=self.recorder.trace is not None):
-            for index, forward in enumerate(forwards):
-                self._micro_batch_watchers.micro_batch = index
-                if seed is not None:
-                    seed(index)
-                with self._autocast():
-                    loss = forward()
-                torch.autograd.backward(root([loss]))
-                losses.append(loss.item())
-        for watcher in self._watchers:
-            watcher(self._gradients())
-        return losses
-
-    def _gradients(self) -> dict[str, torch.Tensor]:
-        return {
-            name: parameter.grad
-            for name, parameter in self._parameters.items()
-            if parameter.grad is not None
-        }
-
-    def complete_step(self, coefficient: float) -> None:
-        """See :class:`Execution`."""
-        by_record: dict[str, dict[str, torch.Tensor]] = {}
-        for name, gradient in self._gradients().items():
-            by_record.setdefault(self._record_of[name], {})[name] = gradient
-        step = self.updater.this_step(coefficient)
-        with torch.no_grad(), self.device.host_section():
-            for record, gradients in by_record.items():
-                self.updater.apply(self._loans[record], gradients, step)
-        self.updater.counts.steps_applied += 1
-        by_record.clear()
-        self.discard_gradients()
-        self._call_hooks()
-        self.on_updates_applied()
-
-    def _call_hooks(self) -> None:
-        with self.device.host_section(), torch.no_grad():
-            steps_applied = self.updater.counts.steps_applied
-            self._step_hooks.call(StepEnd(steps_applied, self.store.layouts, self._lent))
-
-    @contextmanager
-    def _lent(self, record: str) -> Iterator[Arrays]:
-        yield self._loans[record]
-
-    def discard_gradients(self) -> None:
-        """See :class:`Execution`."""
-        for parameter in self._parameters.values():
-            parameter.grad = None
-
-    def flush(self) -> None:
-        """See :class:`Execution`. Every step is applied at once."""
-
-    def evaluate(
-        self, forwards: Sequence[Forward], *, may_repeat: bool = True
-    ) -> list[torch.Tensor]:
-        """See :class:`Execution`."""
-        self._num_evaluations += 1
-        is_new = self._num_evaluations <= ALWAYS_METERED
-        with self.device.active(is_watched=is_new), torch.no_grad(), self._autocast():
-            return [forward() for forward in forwards]
-
-    def close(self) -> None:
-        """See :class:`Execution`."""
-        self._micro_batch_watchers.close()
-        for loan in self._loans.values():
-            loan.release()

@@ -13,8 +13,7 @@ from openwafer.training.store.layout import slice_of, whole_name
 from openwafer.training.stream.execute.attachment import FORWARD, Function, stand_in
 from openwafer.training.stream.execute.passes import Phase
 from openwafer.training.stream.execute.remote_experts import RemoteExperts
-from openwafer.training.stream.forms.by_expert import ByExpert
-from openwafer.training.stream.forms.weight_form import Bring, WeightForm
+from openwafer.training.stream.forms.weight_form import Bring, ByExpert, ExpertView, WeightForm
 from openwafer.training.stream.layers import Partition
 
 
@@ -87,7 +86,7 @@ class ExpertPass:
                 form.is_counting = phase is Phase.LAYER and torch.is_grad_enabled()
                 found, attribute = vars(module), form.name.rpartition(".")[2]
                 if attribute not in found:
-                    found[attribute] = form.seen(self._use)
+                    found[attribute] = ExpertView(form, self._use)
                     undo.callback(found.pop, attribute)
             return function(*args, **kwargs)
 

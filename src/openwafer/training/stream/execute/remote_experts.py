@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from openwafer.diagnostics import error
 from openwafer.training.collectives.row_exchange import RowCall
 from openwafer.training.stream.execute.passes import Phase
-from openwafer.training.stream.forms.by_expert import ByExpert
 from openwafer.training.stream.forms.expert_modules import DOWN, GATE, UP
-from openwafer.training.stream.forms.expert_view import ExpertView, Operator
+from openwafer.training.stream.forms.weight_form import ByExpert, ExpertView, Operator
 from openwafer.training.stream.replicas.expert_link import ExpertLink
 
 

@@ -2,14 +2,19 @@
 
 A snapshot follows containers, and through them whatever else a caller lets it follow. It knows
 objects by identity and keeps them alive, so that putting back also undoes what was exchanged.
+What the code of a model can reach beside its modules (globals, closures, classes, objects) is found
+by reading, not by running: the names in a function's code, the cells of its closure, and what hangs
+on them. Libraries that keep no state for a model's code are not looked into.
 """
 
+import functools
 import random
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from operator import is_
-from types import CellType
+from operator import attrgetter, eq, is_, methodcaller
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -192,35 +197,34 @@ class Snapshot:
                     yield name, now.get(name.rpartition(".")[2], entry.target)
 
     def changed_targets(self, *, waits: bool) -> Iterator[tuple[object, object]]:
-        """Objects that do not hold what they held, each with that.
-
-        Args:
-            waits: compares the values of tensors on a device, too, and not just their versions.
-        """
+        """Objects that do not hold what they held, each with that; see :meth:`changed`."""
         for entry in self._entries.values():
             if not entry.is_same() and _differences(entry, waits=waits):
                 yield entry.target, entry.content
 
     def without(self, targets: AbstractSet[int]) -> "Snapshot":
         """This snapshot, but for objects of these identities."""
-        rest = Snapshot(())
-        rest._entries = {key: one for key, one in self._entries.items() if key not in targets}
-        return rest
+        return self._of({key: one for key, one in self._entries.items() if key not in targets})
 
     def __add__(self, other: "Snapshot") -> "Snapshot":
-        both = Snapshot(())
-        both._entries = self._entries | other._entries
-        return both
+        return self._of(self._entries | other._entries)
+
+    @staticmethod
+    def _of(entries: dict[int, _Entry]) -> "Snapshot":
+        made = Snapshot(())
+        made._entries = entries
+        return made
 
     def again(self, other: "Snapshot") -> "Snapshot":
         """The objects of this snapshot that are not in another one, as they are now."""
-        again, known = Snapshot(()), other.targets()
-        again._entries = {
-            key: entry._replace(content=entry.form.read(entry.target))
-            for key, entry in self._entries.items()
-            if key not in known
-        }
-        return again
+        known = other.targets()
+        return self._of(
+            {
+                key: entry._replace(content=entry.form.read(entry.target))
+                for key, entry in self._entries.items()
+                if key not in known
+            }
+        )
 
     def put_back(self) -> None:
         """Let every object hold again what it held."""
@@ -251,18 +255,13 @@ def _same_items(found: dict[Any, Any], content: dict[Any, Any]) -> bool:
     )
 
 
-def _put_items_back(found: dict[Any, Any], content: dict[Any, Any]) -> None:
+def _fill_again(found: dict[Any, Any] | set[Any], content: Any) -> None:
     found.clear()
     found.update(content)
 
 
 def _same_sequence(found: Sequence[Any], content: Sequence[Any]) -> bool:
     return len(found) == len(content) and all(map(is_, found, content))
-
-
-def _put_set_back(found: set[Any], content: set[Any]) -> None:
-    found.clear()
-    found.update(content)
 
 
 def _put_deque_back(found: deque[Any], content: Sequence[Any]) -> None:
@@ -307,6 +306,10 @@ def _put_tensor_back(tensor: torch.Tensor, content: tuple[torch.Tensor | None, i
             tensor.data = held.clone()
 
 
+def _read_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+    return array.copy() if array.nbytes <= MAX_ARRAY_BYTES else None
+
+
 def _put_array_back(array: np.ndarray[Any, Any], content: np.ndarray[Any, Any] | None) -> None:
     if content is not None:
         array[...] = content
@@ -323,8 +326,8 @@ def _put_numpy_state(found: np.random.Generator, content: Any) -> None:
     found.bit_generator.state = content
 
 
-def _same_numpy_state(found: Any, content: Any) -> bool:
-    return repr(found.bit_generator.state) == repr(content)
+def _same_text(found: object, content: object) -> bool:
+    return repr(found) == repr(content)
 
 
 def _differences(entry: _Entry, *, waits: bool) -> list[str]:
@@ -339,7 +342,8 @@ def _differences(entry: _Entry, *, waits: bool) -> list[str]:
             if not _is_alike(now.get(key, gone), content.get(key, gone))
         )
         # The key of a hook is a number of its own in each process.
-        return list(dict.fromkeys(_joined(name, key) for key in changed))
+        keys = (key if isinstance(key, str) else "" for key in changed)
+        return list(dict.fromkeys(".".join(filter(None, (name, key))) for key in keys))
     if isinstance(target, torch.Tensor) and waits:
         return [] if torch.equal(target, content[0]) else [name]
     if isinstance(target, torch.Tensor) and not _is_on_host(target):
@@ -349,10 +353,6 @@ def _differences(entry: _Entry, *, waits: bool) -> list[str]:
     if isinstance(target, list | deque) and len(target) == len(content):
         return [] if all(map(_is_alike, target, content)) else [name]
     return [name]
-
-
-def _joined(name: str, key: object) -> str:
-    return ".".join(filter(None, (name, key if isinstance(key, str) else "")))
 
 
 def _is_alike(one: object, other: object) -> bool:
@@ -368,64 +368,225 @@ def _shown(path: Path) -> str:
     return ".".join(reversed(keys))
 
 
+def _by_state(
+    read: Callable[[Any], Any],
+    is_same: Callable[[Any, Any], bool],
+    write: Callable[[Any, Any], object],
+) -> _Form:
+    """The form of what gives its whole state, and takes one."""
+    return _Form(read, lambda found, content: is_same(read(found), content), write)
+
+
+def _put_elements_back(found: Any, content: Any) -> None:
+    found[:] = content
+
+
 _TENSOR = _Form(_read_tensor, _same_tensor, _put_tensor_back)
-_DICT = _Form(_read_items, _same_items, _put_items_back)
-_LIST = _Form(list, _same_sequence, lambda found, content: found.__setitem__(slice(None), content))
+_DICT = _Form(_read_items, _same_items, _fill_again)
+_LIST = _Form(list, _same_sequence, _put_elements_back)
 _EXACT: Final[Mapping[type, _Form]] = {
     dict: _DICT,
     list: _LIST,
     torch.Tensor: _TENSOR,
-    Slot: _Form(Slot.read, lambda found, content: found.read() is content, Slot.write),
-    CellType: _Form(read_cell, lambda found, content: read_cell(found) is content, _write_cell),
+    Slot: _by_state(Slot.read, is_, Slot.write),
+    CellType: _by_state(read_cell, is_, _write_cell),
 }
 _FORMS: Final[tuple[tuple[type, _Form], ...]] = (
     (torch.Tensor, _TENSOR),
     (dict, _DICT),
     (list, _LIST),
-    (set, _Form(set, lambda found, content: found == content, _put_set_back)),
+    (set, _Form(set, eq, _fill_again)),
     (deque, _Form(list, _same_sequence, _put_deque_back)),
-    (
-        np.ndarray,
-        _Form(
-            lambda array: array.copy() if array.nbytes <= MAX_ARRAY_BYTES else None,
-            _same_array,
-            _put_array_back,
-        ),
-    ),
-    (
-        bytearray,
-        _Form(
-            bytes,
-            lambda found, content: bytes(found) == content,
-            lambda found, content: found.__setitem__(slice(None), content),
-        ),
-    ),
-    (
-        torch.Generator,
-        _Form(
-            lambda found: found.get_state(),
-            lambda found, content: torch.equal(found.get_state(), content),
-            lambda found, content: found.set_state(content),
-        ),
-    ),
-    (
-        random.Random,
-        _Form(
-            lambda found: found.getstate(),
-            lambda found, content: found.getstate() == content,
-            lambda found, content: found.setstate(content),
-        ),
-    ),
+    (np.ndarray, _Form(_read_array, _same_array, _put_array_back)),
+    (bytearray, _Form(bytes, eq, _put_elements_back)),
+    (torch.Generator, _by_state(methodcaller("get_state"), torch.equal, torch.Generator.set_state)),
+    (random.Random, _by_state(methodcaller("getstate"), eq, random.Random.setstate)),
     (
         np.random.Generator,
-        _Form(lambda found: found.bit_generator.state, _same_numpy_state, _put_numpy_state),
+        _by_state(attrgetter("bit_generator.state"), _same_text, _put_numpy_state),
     ),
     (
         np.random.RandomState,
-        _Form(
-            lambda found: found.get_state(legacy=False),
-            lambda found, content: repr(found.get_state(legacy=False)) == repr(content),
-            lambda found, content: found.set_state(content),
+        _by_state(
+            methodcaller("get_state", legacy=False), _same_text, np.random.RandomState.set_state
         ),
     ),
 )
+
+
+_LIBRARIES: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "openwafer"})
+# Of what torch keeps in a module, the hooks that run in a pass and the buffers are looked into.
+_OF_TORCH: Final = frozenset(vars(nn.Module())) - {
+    "_buffers",
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+}
+# A model has this many objects rarely; beyond, nobody counts calls in them.
+MAX_OBJECTS: Final = 50_000
+
+
+def reached_from(
+    roots: Iterable[tuple[str, object]],
+    *,
+    passes_buffers_over: bool = False,
+    max_objects: int = MAX_OBJECTS,
+) -> Snapshot:
+    """A snapshot of all that the code of ``roots`` (modules, functions, objects) can reach."""
+    passed_over = _OF_TORCH | {"_buffers"} if passes_buffers_over else _OF_TORCH
+    return Snapshot(roots, _Follower().follow, passed_over, max_objects)
+
+
+def held_by(model: nn.Module) -> Iterator[object]:
+    """What a model's modules hold themselves, closures included; code is not read."""
+    follow = _Follower(reads_code=False).follow
+    return (found for _, found in walk(model.named_modules(), follow, _OF_TORCH, MAX_OBJECTS))
+
+
+def draws_beside_torch(module: nn.Module) -> bool:
+    """Whether the code of a module can draw from the generators of Python or NumPy."""
+    shared = {id(random), id(np.random)}
+    owners = {id(random.random.__self__), id(np.random.rand.__self__)}  # type: ignore[attr-defined]
+    return any(
+        id(found) in shared or id(getattr(found, "__self__", None)) in owners
+        for found in _reached_by_code(module)
+        if not isinstance(found, torch.Tensor)
+    )
+
+
+def names_autocast(module: nn.Module) -> bool:
+    """Whether the code of a module can enter autocast."""
+    return any(
+        isinstance(found, torch.autocast)
+        or (isinstance(found, type) and issubclass(found, torch.autocast))
+        or (
+            isinstance(found, FunctionType)
+            and any("autocast" in name for name in _names_in(found.__code__))
+        )
+        for found in _reached_by_code(module)
+    )
+
+
+def functions_reached(module: nn.Module) -> Iterator[FunctionType]:
+    """The functions of a module and of its classes, and those that they name."""
+    return (found for found in _reached_by_code(module) if isinstance(found, FunctionType))
+
+
+def _reached_by_code(module: nn.Module) -> Iterator[object]:
+    reached = walk(module.named_modules(), _Follower().follow, _OF_TORCH | {"_buffers"})
+    return (found for _, found in reached)
+
+
+def defaults_of(function: FunctionType) -> list[object]:
+    """The default arguments of a function."""
+    return [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+
+
+class _Follower:
+    """Says what is inside an object that is no container."""
+
+    def __init__(self, *, reads_code: bool = True) -> None:
+        self._reads_code = reads_code
+        self._slots: dict[tuple[int, str], Slot] = {}
+
+    def follow(self, found: object) -> Iterator[tuple[str, object]]:
+        """Names and objects inside ``found``."""
+        match found:
+            case FunctionType():
+                yield from self._of_function(found)
+            case MethodType():
+                yield from (("", found.__func__), ("", found.__self__))
+            case functools.partial():
+                yield from (("", found.func), ("", found.args), ("", found.keywords))
+            case CellType():
+                yield "", read_cell(found)
+            case Slot():
+                yield "", found.read()
+            case type() if self._reads_code and not _is_of_library(found):
+                yield from self._of_class(found)
+            case torch.Tensor() | ModuleType() | type():
+                pass
+            case _:
+                yield from self._of_object(found)
+
+    def _of_function(self, function: FunctionType) -> Iterator[tuple[str, object]]:
+        if hasattr(function, "__wrapped__"):
+            yield "", function.__wrapped__
+        for name, cell in zip(
+            function.__code__.co_freevars, function.__closure__ or (), strict=True
+        ):
+            yield name, cell
+        yield "", defaults_of(function)
+        if not self._reads_code or _is_of_library(function):
+            return
+        names = frozenset(_names_in(function.__code__))
+        for name in names & function.__globals__.keys():
+            value = function.__globals__[name]
+            yield name, self._slot(function.__globals__, name)
+            if isinstance(value, ModuleType):
+                yield from self._of_module(value, names)
+
+    def _of_module(self, module: ModuleType, names: frozenset[str]) -> Iterator[tuple[str, object]]:
+        yield "", module
+        if module is np and "random" in names:
+            yield "", np.random
+        if module.__name__.partition(".")[0] not in _LIBRARIES:
+            for name in names & vars(module).keys():
+                yield name, self._slot(module, name)
+
+    def _of_class(self, kind: type) -> Iterator[tuple[str, object]]:
+        for name, value in vars(kind).items():
+            if isinstance(value, FunctionType | staticmethod | classmethod | property):
+                yield from (("", one) for one in _functions_of(value))
+            elif not name.startswith("__"):
+                yield name, self._slot(kind, name)
+
+    def _of_object(self, found: object) -> Iterator[tuple[str, object]]:
+        kind = type(found)
+        for base in kind.__mro__ if self._reads_code else ():
+            if not _is_of_library(base):
+                yield "", base
+        wrapped = getattr(found, "__wrapped__", None)
+        if wrapped is not None and kind.__module__.startswith("openwafer"):
+            yield "", wrapped
+        root = kind.__module__.partition(".")[0]
+        if isinstance(found, nn.Module) or root == "types" or root not in _LIBRARIES:
+            attributes = getattr(found, "__dict__", None)
+            if isinstance(attributes, dict):
+                yield "", attributes
+            yield from _of_slots(found)
+
+    def _slot(self, namespace: Any, name: str) -> Slot:
+        return self._slots.setdefault((id(namespace), name), Slot(namespace, name))
+
+
+def _of_slots(found: object) -> Iterator[tuple[str, object]]:
+    for kind in type(found).__mro__:
+        names = vars(kind).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            value = getattr(found, name, None)
+            if type(value) not in ATOMS:
+                yield name, value
+
+
+def _functions_of(value: Any) -> Iterator[object]:
+    if isinstance(value, property):
+        yield from (one for one in (value.fget, value.fset) if one is not None)
+    else:
+        yield getattr(value, "__func__", value)
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    # What a tool has written into the code has names that nobody can write.
+    yield from filter(str.isidentifier, code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+
+
+def _is_of_library(found: Any) -> bool:
+    path = found.__module__ or "builtins"
+    root = path.partition(".")[0]
+    # Of the transformers library, the files of its models; behind the others hangs all the rest.
+    return root in _LIBRARIES or (root == "transformers" and ".modeling_" not in path)

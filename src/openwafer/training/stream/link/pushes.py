@@ -11,10 +11,13 @@ from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import Loan
 from openwafer.training.stream.device.device import Device, Submitted
 from openwafer.training.stream.device.recorder import Recorder
-from openwafer.training.stream.link.fetches import Fetches
-from openwafer.training.stream.link.idle_loans import IdleLoans
-from openwafer.training.stream.link.kept_gradients import KeptGradients
-from openwafer.training.stream.link.updates import HostGradients, RecordUpdates, StepRules
+from openwafer.training.stream.link.fetches import Fetches, IdleLoans
+from openwafer.training.stream.link.updates import (
+    HostGradients,
+    KeptGradients,
+    RecordUpdates,
+    StepRules,
+)
 from openwafer.training.stream.schedule import UpdateTiming
 
 

@@ -14,8 +14,7 @@ from torch import nn
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Mode
-from openwafer.training.stream.execute.call_kinds import CallKind
-from openwafer.training.stream.execute.pass_watch import Graph
+from openwafer.training.stream.execute.pass_watch import CallKind, Graph
 from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.hollow_copy import copy_with
 from openwafer.training.stream.plan.search import (

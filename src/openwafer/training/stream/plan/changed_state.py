@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from openwafer.training.stream.execute.reach import functions_reached
-from openwafer.training.stream.execute.snapshot import Snapshot
+from openwafer.training.stream.execute.snapshot import Snapshot, functions_reached
 from openwafer.training.torch_private import pytree
 
 ALL_ATTRIBUTES = frozenset({"__dict__", "vars"})

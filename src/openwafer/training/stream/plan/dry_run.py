@@ -20,17 +20,16 @@ from torch.overrides import TorchFunctionMode
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Activations
 from openwafer.training.store.layout import RecordLayout
-from openwafer.training.stream.device.device import CpuDevice, Submitted, Transfer
-from openwafer.training.stream.device.meter import MemoryMeter
+from openwafer.training.stream.device.device import CpuDevice, MemoryMeter, Submitted, Transfer
 from openwafer.training.stream.device.weights import DeviceWeights, WeightUses
 from openwafer.training.stream.execute.attachment import Function
-from openwafer.training.stream.execute.call_kinds import CallKind
 from openwafer.training.stream.execute.executor import Executor
-from openwafer.training.stream.execute.micro_batch_order import Order
+from openwafer.training.stream.execute.layer_state import Order
 from openwafer.training.stream.execute.micro_batches import Forward, run_forward
+from openwafer.training.stream.execute.pass_watch import CallKind
 from openwafer.training.stream.execute.passes import PassObserver
 from openwafer.training.stream.execute.snapshot import Snapshot
-from openwafer.training.stream.forms.by_expert import forms_of
+from openwafer.training.stream.forms.weight_form import forms_of
 from openwafer.training.stream.layers import PINNED, Partition
 from openwafer.training.stream.link.host_link import DryLink
 from openwafer.training.stream.plan.backward_failures import let_hooks_raise, walked_backward

@@ -16,8 +16,14 @@ from torch import nn
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import strides_of
-from openwafer.training.stream.execute.reach import defaults_of, held_by
-from openwafer.training.stream.execute.snapshot import ATOMS, NOTHING, Slot, read_cell
+from openwafer.training.stream.execute.snapshot import (
+    ATOMS,
+    NOTHING,
+    Slot,
+    defaults_of,
+    held_by,
+    read_cell,
+)
 from openwafer.training.torch_private import disable_current_modes
 
 Memo = dict[int, object]

@@ -13,7 +13,7 @@ import torch
 
 from openwafer.training.plan_record import Activations
 from openwafer.training.store.layout import Part, RecordLayout
-from openwafer.training.stream.execute.call_kinds import TensorForm
+from openwafer.training.stream.execute.pass_watch import TensorForm
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.plan.operators import CountingMeter
 from openwafer.training.torch_private import pytree

@@ -11,7 +11,7 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from openwafer.training.sparsity.trials import is_known, trial_of
-from openwafer.training.stream.device.meter import MemoryMeter
+from openwafer.training.stream.device.device import MemoryMeter
 from openwafer.training.torch_private import pytree
 
 # Tensors without memory are asked for their device all the time.

@@ -15,9 +15,9 @@ from openwafer.diagnostics import did_you_mean, error
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.store.layout import Part, RecordLayout, whole_name
 from openwafer.training.stream import schedule as schedules
-from openwafer.training.stream.execute.micro_batch_order import Order
+from openwafer.training.stream.execute.layer_state import Order
 from openwafer.training.stream.execute.pass_watch import StepContract
-from openwafer.training.stream.forms.expert_view import UsedWholeError
+from openwafer.training.stream.forms.weight_form import UsedWholeError
 from openwafer.training.stream.layers import PINNED, Layer, Partition, pin, unsliced
 from openwafer.training.stream.plan.dry_run import (
     DryRun,

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from openwafer.training.stream.execute.layer_state import LayerState
-from openwafer.training.stream.execute.reach import reached_from
-from openwafer.training.stream.execute.snapshot import ATOMS, Snapshot, version_of
+from openwafer.training.stream.execute.snapshot import ATOMS, Snapshot, reached_from, version_of
 from openwafer.training.torch_private import pytree
 
 MAX_SHOWN: Final = 3

@@ -8,8 +8,8 @@ from contextlib import contextmanager, redirect_stdout
 
 from torch.nn.modules import module as torch_module
 
-from openwafer.training.stream.execute.random_state import keeping_random_state
-from openwafer.training.stream.execute.reach import reached_from
+from openwafer.training.stream.execute.snapshot import reached_from
+from openwafer.training.stream.execute.thread_state import keeping_random_state
 from openwafer.training.stream.plan.dry_run import Workload
 
 

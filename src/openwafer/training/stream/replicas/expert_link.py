@@ -20,7 +20,7 @@ from openwafer.training.collectives.row_exchange import Asked, RowCall, RowExcha
 from openwafer.training.store.layout import Part, slice_name
 from openwafer.training.store.lending import Loan
 from openwafer.training.stream.forms.expert_modules import DOWN, UP, ExpertModule
-from openwafer.training.stream.forms.expert_view import Operator
+from openwafer.training.stream.forms.weight_form import Operator
 from openwafer.training.stream.link.store_link import StoreLink
 from openwafer.training.stream.replicas.owned_experts import Gradients, OwnedExperts
 from openwafer.training.stream.schedule import UpdateTiming

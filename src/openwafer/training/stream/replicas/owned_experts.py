@@ -18,7 +18,7 @@ from torch import Tensor
 from openwafer.training.collectives.row_exchange import Asked, RowCall
 from openwafer.training.store.layout import slice_name
 from openwafer.training.stream.forms.expert_modules import DOWN, UP, ExpertModule
-from openwafer.training.stream.forms.expert_view import Operator
+from openwafer.training.stream.forms.weight_form import Operator
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.stream.execute.attachment import Function, call_of, stand_in
-from openwafer.training.stream.execute.call_kinds import TensorForm
+from openwafer.training.stream.execute.pass_watch import TensorForm
 from openwafer.training.stream.plan.dry_run import Batch, Workload, autocast, faked, placed
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.plan.hollow_copy import hollow_copy

@@ -14,12 +14,12 @@ from openwafer.training.models.hollow import without_values
 from openwafer.training.store.parameter_store import ParameterStore
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import (
-    ResidentExecution,
     Root,
     Seed,
     StepContext,
 )
 from openwafer.training.stream.execute.micro_batches import Forward
+from openwafer.training.stream.execute.resident import ResidentExecution
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.stages.flow import Flow

@@ -19,8 +19,8 @@ from torch import nn
 from openwafer.diagnostics import error
 from openwafer.training.stream.device.weights import GradientGuard
 from openwafer.training.stream.execute.attachment import Function, call_of, stand_in
-from openwafer.training.stream.execute.call_kinds import TensorForm
 from openwafer.training.stream.execute.micro_batches import Forward
+from openwafer.training.stream.execute.pass_watch import TensorForm
 from openwafer.training.stream.stages.flow import Call, Flow, leaves_of
 from openwafer.training.torch_private import pytree, set_grad_enabled
 

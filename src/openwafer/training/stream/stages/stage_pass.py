@@ -9,7 +9,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 
 from openwafer.diagnostics import error
 from openwafer.training.collectives.group import GOES_ON, Group, connection_says
-from openwafer.training.stream.execute.call_kinds import TensorForm
+from openwafer.training.stream.execute.pass_watch import TensorForm
 from openwafer.training.stream.stages.flow import Flow
 from openwafer.training.stream.stages.stage_gradients import StageGradients
 from openwafer.training.stream.stages.stage_module import StageModule, passed_forms

@@ -1,17 +1,173 @@
-"""Execution of steps whose weights and optimizer state stay on a device with memory of its own."""
+"""Executions whose weights stay on the device: in the store's own memory, or beside the store."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.training.store.layout import Part
-from openwafer.training.store.record_access import Arrays, LentParts
+from openwafer.training.store.parameter_store import Loan, ParameterStore
+from openwafer.training.store.record_access import Arrays, LentParts, Records
 from openwafer.training.store.update_rules.update_pass import AVERAGE
-from openwafer.training.stream.execute.execution import ResidentExecution
+from openwafer.training.stream.device.device import ALWAYS_METERED, Device
+from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.execute.arriving_gradients import GradientWatchers, MicroBatchWatcher
+from openwafer.training.stream.execute.execution import (
+    IsDue,
+    Root,
+    Seed,
+    StepContext,
+    StepEnd,
+    StepHook,
+    StepHooks,
+    Watcher,
+)
+from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.link.optimizer_states import STEP
+from openwafer.training.stream.link.store_link import LinkTraffic
+from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import state_name
+
+
+class ResidentExecution:
+    """Weights stay on the device: the parameters are the store's own memory.
+
+    Needs a device whose memory is the host's; the plain loop in all but the home of its tensors.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        store: ParameterStore,
+        updater: Updater,
+        device: Device,
+        context: StepContext,
+    ) -> None:
+        self._autocast = context.autocast
+        self.store = store
+        self.records: Records = store
+        self.updater = updater
+        self.device = device
+        self.on_updates_applied: Callable[[], None] = lambda: None
+        self.recorder = Recorder(device)
+        self._traffic = LinkTraffic()
+        self._watchers: list[Watcher] = []
+        self._step_hooks = StepHooks()
+        self._parameters = dict(model.named_parameters())
+        self._micro_batch_watchers = GradientWatchers(self._parameters)
+        self._record_of: dict[str, str] = {}
+        self._loans: dict[str, Loan] = {}
+        self._num_evaluations = 0
+        self._bind()
+
+    def _bind(self) -> None:
+        for record, layout in self.store.layouts.items():
+            loan = self._loans[record] = self.store.borrow(record, layout.kept_parts)
+            loan.wait()
+            places = [(p.spec.name, part) for part in layout.kept_parts for p in layout.parts[part]]
+            self.device.hold(loan.tensor(name, part) for name, part in places)
+            for place in layout.parts[Part.WEIGHTS]:
+                name = place.spec.name
+                self._record_of[name] = record
+                self._parameters[name].data = loan.tensor(name, Part.WEIGHTS)
+
+    @property
+    def traffic(self) -> LinkTraffic:
+        """See :class:`Execution`."""
+        return self._traffic
+
+    @property
+    def experts_used(self) -> frozenset[str] | None:
+        """See :class:`Execution`."""
+        return None
+
+    def watch_gradients(self, watcher: Watcher) -> None:
+        """See :class:`Execution`."""
+        self._watchers.append(watcher)
+
+    def watch_micro_batches(self, watcher: MicroBatchWatcher) -> None:
+        """See :class:`Execution`."""
+        self._micro_batch_watchers.add(watcher)
+
+    def between_steps(self, hook: StepHook, is_due: IsDue) -> None:
+        """See :class:`Execution`."""
+        self._step_hooks.add(hook, is_due)
+
+    def is_hook_due(self, steps_applied: int) -> bool:
+        """See :class:`Execution`."""
+        return self._step_hooks.is_any_due(steps_applied)
+
+    def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
+        """See :class:`Execution`."""
+        losses = []
+        with self.device.active(is_watched=self.recorder.trace is not None):
+            for index, forward in enumerate(forwards):
+                self._micro_batch_watchers.micro_batch = index
+                if seed is not None:
+                    seed(index)
+                with self._autocast():
+                    loss = forward()
+                torch.autograd.backward(root([loss]))
+                losses.append(loss.item())
+        for watcher in self._watchers:
+            watcher(self._gradients())
+        return losses
+
+    def _gradients(self) -> dict[str, torch.Tensor]:
+        return {
+            name: parameter.grad
+            for name, parameter in self._parameters.items()
+            if parameter.grad is not None
+        }
+
+    def complete_step(self, coefficient: float) -> None:
+        """See :class:`Execution`."""
+        by_record: dict[str, dict[str, torch.Tensor]] = {}
+        for name, gradient in self._gradients().items():
+            by_record.setdefault(self._record_of[name], {})[name] = gradient
+        step = self.updater.this_step(coefficient)
+        with torch.no_grad(), self.device.host_section():
+            for record, gradients in by_record.items():
+                self.updater.apply(self._loans[record], gradients, step)
+        self.updater.counts.steps_applied += 1
+        by_record.clear()
+        self.discard_gradients()
+        self._call_hooks()
+        self.on_updates_applied()
+
+    def _call_hooks(self) -> None:
+        with self.device.host_section(), torch.no_grad():
+            steps_applied = self.updater.counts.steps_applied
+            self._step_hooks.call(StepEnd(steps_applied, self.store.layouts, self._lent))
+
+    @contextmanager
+    def _lent(self, record: str) -> Iterator[Arrays]:
+        yield self._loans[record]
+
+    def discard_gradients(self) -> None:
+        """See :class:`Execution`."""
+        for parameter in self._parameters.values():
+            parameter.grad = None
+
+    def flush(self) -> None:
+        """See :class:`Execution`. Every step is applied at once."""
+
+    def evaluate(
+        self, forwards: Sequence[Forward], *, may_repeat: bool = True
+    ) -> list[torch.Tensor]:
+        """See :class:`Execution`."""
+        self._num_evaluations += 1
+        is_new = self._num_evaluations <= ALWAYS_METERED
+        with self.device.active(is_watched=is_new), torch.no_grad(), self._autocast():
+            return [forward() for forward in forwards]
+
+    def close(self) -> None:
+        """See :class:`Execution`."""
+        self._micro_batch_watchers.close()
+        for loan in self._loans.values():
+            loan.release()
 
 
 class DeviceResidentExecution(ResidentExecution):
