@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Final, Protocol, TypeAlias
 
 import psutil
@@ -271,6 +271,7 @@ class _Done:
         """Nothing to wait for."""
 
 
+_NOTHING: Final = nullcontext()
 NO_TRANSFER: Final[Transfer] = _Done()
 """The transfer of what need not be copied."""
 
@@ -362,7 +363,7 @@ class CpuDevice:
 
     def host_section(self) -> AbstractContextManager[object]:
         """See :class:`Device`."""
-        return self.meter.paused()
+        return self.meter.paused() if self._is_metering else _NOTHING
 
     def submitted(self) -> Submitted:
         """See :class:`Device`."""
@@ -386,14 +387,14 @@ class CpuDevice:
             self.meter.give_up(tensor)
             return tensor
         # The rest of its storage may be in use.
-        with torch.no_grad(), self.meter.paused():
+        with torch.no_grad(), self.host_section():
             return tensor.clone(memory_format=torch.contiguous_format)
 
     def _copy(self, direction: str, destination: torch.Tensor, source: torch.Tensor) -> Transfer:
         rate = self.link_bytes_per_second
         if rate is None:
-            with torch.no_grad(), self.meter.paused():
-                destination.copy_(source)
+            with self.host_section():
+                destination.copy_(source.detach())
             return NO_TRANSFER
         link = self._links.get(direction)
         if link is None:

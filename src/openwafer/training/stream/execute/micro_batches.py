@@ -30,7 +30,12 @@ from openwafer.training.stream.execute.activations import keeping
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.layer_state import MicroBatchOrder, Order
 from openwafer.training.stream.execute.snapshot import Snapshot
-from openwafer.training.stream.execute.thread_state import OpenContexts, RandomState, SharedCasts
+from openwafer.training.stream.execute.thread_state import (
+    OpenContexts,
+    RandomState,
+    SharedCasts,
+    refuse_inference,
+)
 from openwafer.training.stream.layers import Layer
 
 Forward = Callable[[], torch.Tensor]
@@ -183,24 +188,24 @@ def _check_repeatable(
 def _rotate(
     executor: Executor, forwards: Sequence[Forward], seed: Callable[[int], None] | None
 ) -> list[Any]:
-    hub = greenlet.getcurrent()
-    # A forward that has no other beside it goes on where it stopped.
-    is_whole = len(forwards) > 1 and executor.order.draws_beside_torch
-    random_now = partial(RandomState.now, executor.device.torch_device, is_whole=is_whole)
-
     def begin(index: int) -> None:
         executor.casts.go_on()
         if seed is not None:
             seed(index)
 
     executor.order.begin_rotation(len(forwards))
+    if len(forwards) == 1:
+        return [_run_alone(executor, forwards[0], begin)]
+    hub = greenlet.getcurrent()
+    is_whole = executor.order.draws_beside_torch
+    random_now = partial(RandomState.now, executor.device.torch_device, is_whole=is_whole)
     outside = OpenContexts.now()
     rotation = _Rotation(begin, random_now, outside, executor.order.copied)
     fibers = [_Fiber(index, forward, rotation) for index, forward in enumerate(forwards)]
     # Only gradients are told apart by micro-batch.
     executor.begin_pass(len(fibers) if torch.is_grad_enabled() else 1)
     try:
-        with executor.pausing(partial(_stop, executor.casts, hub)):
+        with executor.running(partial(_stop, executor.casts, hub), lambda: None):
             for turns in _in_turns(fibers, executor.order):
                 _run_together(executor, turns)
     finally:
@@ -208,6 +213,23 @@ def _rotate(
             fiber.stop()
         outside.restore()
     return [fiber.result for fiber in fibers]
+
+
+def _run_alone(executor: Executor, forward: Forward, begin: Callable[[int], None]) -> Any:
+    """Run a forward that has no other beside it, and so stops nowhere."""
+    is_inference = torch.is_inference_mode_enabled()
+
+    def enter(layer: Layer) -> int:
+        refuse_inference(outside=is_inference)
+        visit = executor.enter(layer)
+        executor.begin_micro_batch(0, layer)
+        return visit
+
+    executor.begin_pass()
+    executor.begin_micro_batch(0, None)
+    with executor.running(enter, executor.leave):
+        begin(0)
+        return forward()
 
 
 def _stop(casts: SharedCasts, hub: greenlet, layer: Layer) -> int:

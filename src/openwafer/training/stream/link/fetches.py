@@ -291,7 +291,7 @@ class Fetches:
 
     def wait(self, loan: Loan) -> None:
         """Wait for a loan in the compute thread; where that fails it is given back."""
-        with released_on_error(loan):
+        try:
             if loan.is_ready:
                 loan.wait()
                 return
@@ -299,14 +299,20 @@ class Fetches:
                 self._serve_before(loan)
             with self._idle.awaiting(loan):
                 loan.wait()
+        except BaseException:
+            loan.release()
+            raise
 
     def wait_to_serve(self, loan: Loan) -> None:
         """The same in the thread that serves, be it compute's or one beside it."""
         if self._thread is None:
             self.wait(loan)
-        else:
-            with released_on_error(loan):
-                loan.wait()
+            return
+        try:
+            loan.wait()
+        except BaseException:
+            loan.release()
+            raise
 
     def _serve_before(self, loan: Loan) -> None:
         """Serve the fetches whose room a blocked loan may wait for."""
@@ -319,10 +325,13 @@ class Fetches:
         self.wait_to_serve(loan)
         is_due = self._kept.is_due(record)
         changed = self._updates.changed_parts if is_due else ()
-        with released_on_error(loan, changed):
+        try:
             if is_due:
                 self._updates.apply(record, loan, *self._kept.take_due(record, loan))
             transfer = self._bring(fetch)
+        except BaseException:
+            loan.release(dirty=changed)
+            raise
         if fetch.keeps_loan and not is_due:
             self._idle.keep(record, loan)
         else:
@@ -399,17 +408,3 @@ class Fetches:
 def _is_viewed(lent: _Lent) -> bool:
     """Whether the layer's code holds on to an expert that it took; to other weights it may not."""
     return slice_of(lent.loan.record) is not None and is_shared(lent.memory)
-
-
-@contextmanager
-def released_on_error(loan: Loan, changed: Collection[Part] = ()) -> Iterator[None]:
-    """Context that gives a loan back when it is left by an exception.
-
-    Args:
-        changed: parts that may have been written to by then.
-    """
-    try:
-        yield
-    except BaseException:
-        loan.release(dirty=changed)
-        raise
