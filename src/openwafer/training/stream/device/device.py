@@ -263,6 +263,15 @@ class Device(Protocol):
         """Wait for all work submitted."""
 
 
+def brought(device: Device, on_host: torch.Tensor) -> torch.Tensor:
+    """A tensor on the device with the values of one in host memory, which may be changed then."""
+    on_device = torch.empty_like(on_host, device=device.torch_device)
+    transfer = device.upload(on_device, on_host, device.submitted())
+    transfer.wait()
+    transfer.wait_until_read()
+    return on_device
+
+
 class _Done:
     def wait(self) -> None:
         """Nothing to wait for."""

@@ -15,9 +15,7 @@ undone and run again in that order.
 """
 
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -42,41 +40,28 @@ Forward = Callable[[], torch.Tensor]
 MAX_SHOWN: Final = 3
 
 
-@dataclass(frozen=True)
-class _Rotation:
-    """What the micro-batches of a pass have in common.
+class _Fiber:
+    """The forward of one micro-batch, with its own random state and its own contexts.
 
-    Attributes:
-        begin: is given the index of a micro-batch whose forward begins.
+    Args:
         random_now: the present random state.
         outside: contexts that are open around all of them.
-        copied: see :attr:`MicroBatchOrder.copied`.
     """
 
-    begin: Callable[[int], None]
-    random_now: Callable[[], RandomState]
-    outside: OpenContexts
-    copied: AbstractSet[int]
-
-
-class _Fiber:
-    """The forward of one micro-batch, with its own random state and its own contexts."""
-
-    def __init__(self, index: int, forward: Forward, rotation: _Rotation) -> None:
+    def __init__(
+        self,
+        index: int,
+        forward: Forward,
+        random_now: Callable[[], RandomState],
+        outside: OpenContexts,
+    ) -> None:
         self.index = index
         self.waits_for: Layer | None = None
         self.result: Any = None
-        self._forward = forward
-        self._rotation = rotation
+        self._random_now = random_now
         self._random: RandomState | None = None
-        self._contexts = rotation.outside
-        self._fiber = greenlet(self._run_forward)
-
-    def _run_forward(self) -> torch.Tensor:
-        copied = self._rotation.copied
-        self._rotation.begin(self.index)
-        with keeping(copied) if copied else nullcontext():
-            return self._forward()
+        self._outside = self._contexts = outside
+        self._fiber = greenlet(forward)
 
     def run(self, *visit: int) -> None:
         """Run to the next layer or to the end: from the beginning, or on from a layer's visit."""
@@ -88,8 +73,8 @@ class _Fiber:
             self.waits_for, self.result = None, reached
         else:
             self.waits_for = reached
-            self._random, self._contexts = self._rotation.random_now(), OpenContexts.now()
-        self._rotation.outside.restore()
+            self._random, self._contexts = self._random_now(), OpenContexts.now()
+        self._outside.restore()
 
     def stop(self) -> None:
         """Leave the forward where it stands: what closes its contexts finds them open."""
@@ -188,20 +173,23 @@ def _check_repeatable(
 def _rotate(
     executor: Executor, forwards: Sequence[Forward], seed: Callable[[int], None] | None
 ) -> list[Any]:
-    def begin(index: int) -> None:
+    def run(index: int) -> torch.Tensor:
         executor.casts.go_on()
         if seed is not None:
             seed(index)
+        copied = executor.order.copied
+        with keeping(copied) if copied else nullcontext():
+            return forwards[index]()
 
     executor.order.begin_rotation(len(forwards))
     if len(forwards) == 1:
-        return [_run_alone(executor, forwards[0], begin)]
+        return [_run_alone(executor, partial(run, 0))]
     hub = greenlet.getcurrent()
     is_whole = executor.order.draws_beside_torch
     random_now = partial(RandomState.now, executor.device.torch_device, is_whole=is_whole)
     outside = OpenContexts.now()
-    rotation = _Rotation(begin, random_now, outside, executor.order.copied)
-    fibers = [_Fiber(index, forward, rotation) for index, forward in enumerate(forwards)]
+    numbers = range(len(forwards))
+    fibers = [_Fiber(index, partial(run, index), random_now, outside) for index in numbers]
     # Only gradients are told apart by micro-batch.
     executor.begin_pass(len(fibers) if torch.is_grad_enabled() else 1)
     try:
@@ -215,7 +203,7 @@ def _rotate(
     return [fiber.result for fiber in fibers]
 
 
-def _run_alone(executor: Executor, forward: Forward, begin: Callable[[int], None]) -> Any:
+def _run_alone(executor: Executor, forward: Forward) -> Any:
     """Run a forward that has no other beside it, and so stops nowhere."""
     is_inference = torch.is_inference_mode_enabled()
 
@@ -228,7 +216,6 @@ def _run_alone(executor: Executor, forward: Forward, begin: Callable[[int], None
     executor.begin_pass()
     executor.begin_micro_batch(0, None)
     with executor.running(enter, executor.leave):
-        begin(0)
         return forward()
 
 

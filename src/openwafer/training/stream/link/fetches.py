@@ -226,7 +226,7 @@ class _Lent:
 class Fetches:
     """Those under way, and the memory lent to the device.
 
-    Compute's own thread calls everything but :meth:`wait_to_serve`.
+    Compute's own thread calls everything but :meth:`wait` to serve.
 
     Args:
         idle: loans asked for ahead.
@@ -289,27 +289,21 @@ class Fetches:
         while self._thread is None and self._queue and self._queue[0].loan.is_ready:
             self._serve(self._queue.popleft())
 
-    def wait(self, loan: Loan) -> None:
-        """Wait for a loan in the compute thread; where that fails it is given back."""
+    def wait(self, loan: Loan, *, is_to_serve: bool = False) -> None:
+        """Wait for a loan; where that fails it is given back.
+
+        Args:
+            is_to_serve: whether in the thread that serves, be it compute's or one beside it, and
+                not in compute's in any case.
+        """
         try:
-            if loan.is_ready:
+            if loan.is_ready or (is_to_serve and self._thread is not None):
                 loan.wait()
                 return
             if self._thread is None:
                 self._serve_before(loan)
             with self._idle.awaiting(loan):
                 loan.wait()
-        except BaseException:
-            loan.release()
-            raise
-
-    def wait_to_serve(self, loan: Loan) -> None:
-        """The same in the thread that serves, be it compute's or one beside it."""
-        if self._thread is None:
-            self.wait(loan)
-            return
-        try:
-            loan.wait()
         except BaseException:
             loan.release()
             raise
@@ -322,7 +316,7 @@ class Fetches:
     def _serve(self, fetch: _Fetch) -> Transfer:
         """Update if due, begin the copy, give the loan back; compute waits for the transfer."""
         record, loan = fetch.record, fetch.loan
-        self.wait_to_serve(loan)
+        self.wait(loan, is_to_serve=True)
         is_due = self._kept.is_due(record)
         changed = self._updates.changed_parts if is_due else ()
         try:

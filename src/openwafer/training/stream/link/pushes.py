@@ -159,7 +159,7 @@ class Pushes:
 
     def _serve(self, push: _Push) -> None:
         is_applied = self.timing is UpdateTiming.ON_PUSH
-        self._fetches.wait_to_serve(push.loan)
+        self._fetches.wait(push.loan, is_to_serve=True)
         try:
             if is_applied:
                 self._update(push)
