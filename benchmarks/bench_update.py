@@ -17,7 +17,8 @@ import torch
 from openwafer.training.store import ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.update_rules import ParamUpdate, UpdateRule, update_parameter
 from openwafer.training.store.update_rules.clipping import tensor_norms
-from openwafer.training.store.update_rules.translation import build_rule
+from openwafer.training.store.update_rules.optimizers import build_optimizer
+from openwafer.training.store.update_rules.translation import from_torch
 from openwafer.training.store.update_rules.update_pass import Averaging, state_specs
 
 LIMIT_BYTES = 28
@@ -110,18 +111,22 @@ def streaming_kernels(num_parameters: int) -> dict[str, Callable[[], object]]:
     return {f.__name__: f for f in (add_and_scale, scale_and_sum, add_round)}
 
 
+def rule_of(name: str, **options: object) -> UpdateRule:
+    """The rule of an optimizer by name."""
+    [rule] = from_torch(build_optimizer(name, [torch.empty(1, 1)], options))
+    return rule
+
+
 def cases() -> list[Case]:
     """What is measured."""
     return [
-        Case("AdamW fused", 28, build_rule("adamw")),
-        Case("AdamW fused, scaled", 28, build_rule("adamw"), SCALE),
-        Case("AdamW fused, scaled, split master", 28, build_rule("adamw"), SCALE, True),
-        Case(
-            "AdamW fused, scaled, average", 36, build_rule("adamw"), SCALE, False, Averaging(0.9, 1)
-        ),
-        Case("AdamW single-tensor", 28, build_rule("adamw", {"fused": False})),
-        Case("SGD momentum fused, scaled", 20, build_rule("sgd", {"momentum": 0.9}), SCALE),
-        Case("Lion, scaled", 20, build_rule("lion"), SCALE),
+        Case("AdamW fused", 28, rule_of("adamw")),
+        Case("AdamW fused, scaled", 28, rule_of("adamw"), SCALE),
+        Case("AdamW fused, scaled, split master", 28, rule_of("adamw"), SCALE, True),
+        Case("AdamW fused, scaled, average", 36, rule_of("adamw"), SCALE, False, Averaging(0.9, 1)),
+        Case("AdamW single-tensor", 28, rule_of("adamw", fused=False)),
+        Case("SGD momentum fused, scaled", 20, rule_of("sgd", momentum=0.9), SCALE),
+        Case("Lion, scaled", 20, rule_of("lion"), SCALE),
     ]
 
 
