@@ -190,7 +190,7 @@ class Owner:
         match asked:
             case KeepGradients(record, names):
                 for name in names:
-                    kept.add(record, [name])
+                    kept.add(record, name)
             case DiscardGradients(names):
                 kept.discard(names)
             case ApplyStep():

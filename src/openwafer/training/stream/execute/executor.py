@@ -64,7 +64,6 @@ class NestedRecords:
         release: takes a record off the device.
 
     Attributes:
-        names: of the nested records.
         capacity_bytes: device bytes for all of them.
     """
 
@@ -82,7 +81,13 @@ class NestedRecords:
         # Bytes by record, that of the last use last.
         self._held: dict[str, int] = {}
         self._held_bytes = 0
-        self.names = _records_of(split, is_nested=True) - _records_of(split, is_nested=False)
+        self._names = _records_of(split, is_nested=True) - _records_of(split, is_nested=False)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, record: str) -> bool:
+        return record in self._names
 
     def use(self, record: str, ahead: Sequence[str] = ()) -> None:
         """Begin the fetch of a record that is not there.
@@ -98,7 +103,7 @@ class NestedRecords:
             self._release_oldest(self._surplus(record), self._held)
             self._begin(record)
         for one in ahead:
-            if one in self.names and not self._weights.holds(one):
+            if one in self._names and not self._weights.holds(one):
                 left = [held for held in self._held if held != record and held not in ahead]
                 surplus = self._surplus(one)
                 if surplus > sum(map(self._held.__getitem__, left)):
@@ -201,17 +206,12 @@ class Executor:
         self.gradients = ArrivingGradients(split, weights.parameters, device)
         self.gradients.keeps_parts = link.adds_in_turn
         self.nested = NestedRecords(split, weights, self._fetch_nested, self.release)
-        self._streamed = [
-            one for one in split.records if one != PINNED and one not in self.nested.names
-        ]
+        self._streamed = [one for one in split.records if one != PINNED and one not in self.nested]
         self.experts = ExpertPass(weights.forms, self.use_nested, lambda: self._phase)
         self.watch = PassWatch(model, device, weights)
         self._call = call
         self._observers: list[PassObserver] = []
-        # Whether others call the model in a pass that they have begun; what they do at layers.
-        self._is_running = False
-        self._enter: Callable[[Layer], int] = self.enter
-        self._leave: Callable[[], None] = self.leave
+        self._pause: Callable[[Layer], int] | None = None
         self._phase = Phase.IDLE
         # What autograd calls behind the backward under way; one that fails drops it instead.
         self._end: ReferenceType[Callable[[], None]] | None = None
@@ -232,7 +232,7 @@ class Executor:
         self._undo = self.experts.attach(model, split)
         calls = attach_calls(model, split, self.run_layer, self.run_root, self.run_part)
         self._undo.push(calls)
-        hooks = attach_hooks(weights.parameters, self.end_failed_backward, self.take_gradient)
+        hooks = attach_hooks(weights.parameters, self.expect_gradient, self.take_gradient)
         self._undo.push(hooks)
 
     def observe(self, observer: PassObserver) -> None:
@@ -240,18 +240,17 @@ class Executor:
         self._observers.append(observer)
 
     @contextmanager
-    def running(self, enter: Callable[[Layer], int], leave: Callable[[], None]) -> Iterator[None]:
-        """Context in which calls of the model are forwards of the pass that has begun.
+    def pausing(self, pause: Callable[[Layer], int]) -> Iterator[None]:
+        """Context in which forwards stop where a layer begins.
 
         Args:
-            enter: called where a layer begins; returns its visit when the forward is to go on.
-            leave: called where it has ended.
+            pause: is given the layer, and returns its visit when the forward is to go on.
         """
-        self._is_running, self._enter, self._leave = True, enter, leave
+        self._pause = pause
         try:
             yield
         finally:
-            self._is_running, self._enter, self._leave = False, self.enter, self.leave
+            self._pause = None
 
     def follow(self, plan: StepPlan) -> None:
         """Walk a plan from the next pass on."""
@@ -320,19 +319,19 @@ class Executor:
         come between the two. The weights then come on demand. A backward inside a layer's forward
         ends nothing.
         """
-        self.end_failed_backward()
-        phase = self._phase
-        if phase is Phase.RECOMPUTE or phase is Phase.LAYER:
-            return
-        if torch.is_grad_enabled():
-            raise graph_of_backward(f"{what} {name!r}")
-        if phase is Phase.BACKWARD:
-            return
-        if phase is Phase.IDLE:
-            self._open(Phase.BACKWARD, None)
-        else:
-            self._phase = Phase.BACKWARD
-            self.weights.show()
+        self._end_failed_backward()
+        match self._phase:
+            case Phase.RECOMPUTE | Phase.LAYER:
+                return
+            case _ if torch.is_grad_enabled():
+                raise graph_of_backward(f"{what} {name!r}")
+            case Phase.BACKWARD:
+                return
+            case Phase.IDLE:
+                self._open(Phase.BACKWARD, None)
+            case Phase.FORWARD:
+                self._phase = Phase.BACKWARD
+                self.weights.show()
         # Whoever is told of the backward may want to be called behind its end.
         end, weights = partial(self.end_pass), self.weights
         self._end = ref(end, lambda _: weights.hide())
@@ -340,8 +339,8 @@ class Executor:
         for observer in self._observers:
             observer.begin_backward()
 
-    def end_failed_backward(self, *_gradient: torch.Tensor) -> None:
-        """What a backward that failed has left comes before a gradient that another one brings."""
+    def _end_failed_backward(self) -> None:
+        """What a backward that failed has left comes before what another one brings."""
         if self._end is not None and self._end() is None:
             self.end_pass()
 
@@ -376,12 +375,7 @@ class Executor:
                 rest.callback(self.release, record)
 
     def _check_schedule(self) -> None:
-        if (
-            self.schedule is None
-            or not self._walk.actions
-            or self.log.unplanned
-            or self.nested.names
-        ):
+        if self.schedule is None or not self._walk.actions or self.log.unplanned or self.nested:
             return
         for observer in self._observers:
             observer.end_pass(self.schedule, self.log)
@@ -575,11 +569,9 @@ class Executor:
         """Bring back a record whose weights the backward pass wants; see :meth:`use_nested`."""
         record = records[0]
         self._join_backward("record", record)
-        if record in self.nested.names:
+        if record in self.nested:
             self.use_nested(records)
-            pushed = filter(
-                self.gradients.are_expected, filter(self.nested.names.__contains__, records)
-            )
+            pushed = filter(self.gradients.are_expected, filter(self.nested.__contains__, records))
             with self.device.host_section():
                 self.link.expect_pushes(tuple(pushed))
             return
@@ -597,6 +589,10 @@ class Executor:
         self._unplanned_records.clear()
 
     # Gradients.
+
+    def expect_gradient(self, _gradient: torch.Tensor) -> None:
+        """A gradient is about to be added to a parameter."""
+        self._end_failed_backward()
 
     def take_gradient(self, name: str, _parameter: torch.Tensor) -> None:
         """A gradient has been added to a parameter: push its record if that was the last."""
@@ -644,7 +640,8 @@ class Executor:
                 return self._run_visit(layer, function, args, kwargs)
 
     def _run_visit(self, layer: Layer, function: Function, args: Any, kwargs: Any) -> Any:
-        leave, visit = self._leave, self._enter(layer)
+        pause = self._pause
+        visit = self.enter(layer) if pause is None else pause(layer)
         module, outside = self._modules[layer.name], self._phase
         with self.casts.leaving_none(module), self.recorder.forward(layer.name):
             self._phase = Phase.LAYER
@@ -656,7 +653,8 @@ class Executor:
                 self._leave_phase(Phase.LAYER, outside)
         if torch.is_grad_enabled():
             self._watch(out, visit)
-        leave()
+        if pause is None:
+            self.leave()
         return out
 
     def _run_framed(self, layer: Layer, visit: int, function: Function, arguments: Any) -> Any:
@@ -698,8 +696,8 @@ class Executor:
         self.begin_backward(log, visit, micro_batch)
 
     def run_root(self, function: Function, args: Any, kwargs: Any) -> Any:
-        """Run the model's own forward: a pass, unless it is one of a pass that has begun."""
-        if self._is_running:
+        """Run the model's own forward: a pass, unless micro-batches rotate in one."""
+        if self._pause is not None:
             self.watch.meet_beside_others(args, kwargs)
             return function(*args, **kwargs)
         return self._run_pass(function, args, kwargs, ROOT)

@@ -142,7 +142,13 @@ class OpenContexts:
         Raises:
             OpenwaferError: ``stopped-in-inference``.
         """
-        refuse_inference(outside=self.is_inference)
+        if torch.is_inference_mode_enabled() is not self.is_inference:
+            raise error(
+                "stopped-in-inference",
+                "the model's forward calls a streamed layer inside torch.inference_mode(), which "
+                "micro-batches that take turns at a layer cannot leave",
+                help="write torch.no_grad() in its place",
+            )
         self.restore_all_but_inference()
 
     def restore_all_but_inference(self) -> None:
@@ -159,17 +165,6 @@ class OpenContexts:
         torch.clear_autocast_cache()
         _take_hooks()
         _push_hooks(self.hooks)
-
-
-def refuse_inference(*, outside: bool) -> None:
-    """Refuse a forward that stops in another mode of inference than there is outside of it."""
-    if torch.is_inference_mode_enabled() is not outside:
-        raise error(
-            "stopped-in-inference",
-            "the model's forward calls a streamed layer inside torch.inference_mode(), which "
-            "micro-batches that take turns at a layer cannot leave",
-            help="write torch.no_grad() in its place",
-        )
 
 
 def autocast_depth() -> int:

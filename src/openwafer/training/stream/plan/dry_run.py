@@ -580,7 +580,7 @@ class _Stage(PassObserver):
         )
 
     def _nested(self) -> tuple[tuple[Kind, str], ...]:
-        nested = self.executor.nested.names
+        nested = self.executor.nested
         return tuple(
             (kind, name)
             for kind, name in self.executor.log.executed
