@@ -98,8 +98,8 @@ TRAINING_FAULTS: Final = (
         "roll-back",
         "a buffer with a change that was undone counts as what the last commit has",
         "training/store/lending.py",
-        "self._ring.drop(part)\n\n    def _has_bytes",
-        "self._ring.keep_idle(part)\n\n    def _has_bytes",
+        "self._ring.drop(part)\n\n    def _settle",
+        "self._ring.keep_idle(part)\n\n    def _settle",
         (
             "training/store/test_rolling_back.py",
             "training/store",

@@ -18,14 +18,10 @@ def filled_part(ring: Ring, name: str, num_pages: int = 1) -> PartState:
     return part
 
 
-def wanted_part(num_pages: int) -> PartState:
-    return PartState("wanted", Part.WEIGHTS, Tier.DISK, num_pages * PAGE, (0, 0))
-
-
 def test_lent_buffers_leave_no_room_beyond_the_bound() -> None:
     ring = Ring(4 * PAGE)
     ring.take(3 * PAGE)
-    assert (ring.has_room([wanted_part(1)], []), ring.has_room([wanted_part(2)], [])) == (
+    assert (ring.has_room(PAGE, []), ring.has_room(2 * PAGE, [])) == (
         True,
         False,
     )
@@ -34,13 +30,13 @@ def test_lent_buffers_leave_no_room_beyond_the_bound() -> None:
 def test_idle_parts_are_room() -> None:
     ring = Ring(4 * PAGE)
     filled_part(ring, "old", 4)
-    assert ring.has_room([wanted_part(4)], [])
+    assert ring.has_room(4 * PAGE, [])
 
 
 def test_idle_parts_that_the_same_loan_asks_for_are_no_room() -> None:
     ring = Ring(4 * PAGE)
     part = filled_part(ring, "asked too", 2)
-    assert not ring.has_room([wanted_part(3)], [part])
+    assert not ring.has_room(3 * PAGE, [part])
 
 
 def test_the_longest_idle_part_goes_first() -> None:
@@ -87,7 +83,7 @@ def test_what_is_left_of_a_buffer_is_room_again() -> None:
     ring = Ring(4 * HUGE_BYTES)
     filled_part(ring, "old", 4 * HUGE_BYTES // PAGE)
     ring.take(3 * HUGE_BYTES)
-    assert ring.has_room([wanted_part(HUGE_BYTES // PAGE)], [])
+    assert ring.has_room(HUGE_BYTES, [])
 
 
 def test_pages_that_nobody_can_take_over_are_given_back() -> None:

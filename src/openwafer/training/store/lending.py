@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -14,142 +14,260 @@ from openwafer.training.store.transfers import Monitor, ReadAhead, TrafficMeter,
 
 
 @dataclass(eq=False)
-class Request:
-    """One loan's request and its progress; the store's monitor guards it."""
+class Loan:
+    """Parts of one record, in host memory from `wait` to `release`.
 
+    Its fields are the store's to change, with the lock held.
+
+    Attributes:
+        epoch: commits begun before it was asked for.
+        number: place in the order in which loans were asked for, and are given room.
+        missing: parts that have no room yet.
+    """
+
+    lending: "Lending"
     layout: RecordLayout
     parts: Mapping[Part, PartState]
     fresh: frozenset[Part]
     is_read_only: bool
     epoch: int
-    number: int = 0
-    granted: list[PartState] = field(default_factory=list)
+    number: int
+    missing: list[PartState]
     is_waited: bool = False
     is_released: bool = False
 
     def __str__(self) -> str:
-        return f"the {', '.join(self.parts)} of record {self.layout.name!r}"
+        return f"the {', '.join(self.parts)} of record {self.record!r}"
 
     @property
-    def is_granted(self) -> bool:
-        """Whether every part has its room."""
-        return len(self.granted) == len(self.parts)
+    def record(self) -> str:
+        """Name of the record."""
+        return self.layout.name
 
     @property
-    def read_error(self) -> OpenwaferError | None:
-        """The error of the first part whose read failed."""
-        errors = (part.read_error for which, part in self.parts.items() if which not in self.fresh)
-        return next((failure for failure in errors if failure is not None), None)
+    def is_ready(self) -> bool:
+        """Whether `wait` would return, or raise, at once."""
+        with self.lending.changed:
+            return self.lending.is_ready(self)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether other loans may have to be released before `wait` can return.
+
+        So it is while the loan has no room in the ring, or may not change bytes that a commit
+        wants whose turn comes first.
+        """
+        with self.lending.changed:
+            return self.lending.is_blocked(self)
+
+    def want_bytes(self, part: Part) -> None:
+        """Let a part that was borrowed as fresh be read after all; to be called before `wait`.
+
+        Raises `store-loan-misuse`.
+        """
+        with self.lending.changed:
+            self._require_unreleased("changed")
+            self._require_part(part)
+            if self.is_waited:
+                raise self._misuse("is to be read, but wait() has returned already")
+            self.lending.want_bytes(self, part)
+
+    def wait(self) -> None:
+        """Return when the bytes are in memory and, unless read-only, may be changed.
+
+        Raises the error of the read (`store-read-failed`, `store-corrupt`), `store-stuck` when
+        nothing moves, or the failure that stopped the store.
+        """
+        with self.lending.changed:
+            self._require_unreleased("waited for")
+            if not self.is_waited:
+                self.lending.wait(self)
+
+    def tensor(self, array_name: str, part: Part) -> torch.Tensor:
+        """View of one array, of its dtype and shape, on host memory, valid until the release."""
+        state = self._usable(part)
+        array = state.arrays.get(array_name)
+        if array is None:
+            place = self.layout.place(array_name, part)
+            array = state.arrays[array_name] = place.view_in(state.held_buffer().tensor)
+        # A tensor of the caller's own.
+        return array.detach()
+
+    def part_bytes_view(self, part: Part) -> torch.Tensor:
+        """View of all bytes of a part: uint8, one dim of `part_bytes`, valid until the release."""
+        return self._usable(part).held_buffer().tensor
+
+    def share(self, part: Part) -> "Loan":
+        """A read-only loan of one part of this one; it may outlive this one, and is ready."""
+        with self.lending.changed:
+            self._usable(part)
+            return self.lending.share(self, part)
+
+    def release(self, *, dirty: Collection[Part] = ()) -> None:
+        """Give the parts back; those in `dirty`, and the fresh ones, were changed. Never blocks."""
+        with self.lending.changed:
+            self._require_unreleased("released")
+            if dirty:
+                self._require_changeable(dirty)
+            self.lending.release(self, dirty)
+
+    def _usable(self, part: Part) -> PartState:
+        state = self.parts.get(part)
+        if state is None or self.is_released or not self.is_waited:
+            self._require_unreleased("used")
+            self._require_part(part)
+            raise self._misuse("is used before wait() has returned")
+        return state
+
+    def _require_part(self, part: Part) -> None:
+        if part not in self.parts:
+            raise self._misuse(f"does not include the {part}")
+
+    def _require_unreleased(self, what: str) -> None:
+        if self.is_released:
+            raise self._misuse(f"is {what} after its release")
+
+    def _require_changeable(self, dirty: Collection[Part]) -> None:
+        if self.is_read_only:
+            raise self._misuse("is read-only and is released as changed")
+        if not self.is_waited:
+            raise self._misuse("is released as changed, but nobody waited for its bytes")
+        if not set(dirty) <= self.parts.keys():
+            raise self._misuse(
+                f"is released with changed parts it lacks: {', '.join(sorted(dirty))}"
+            )
+
+    def _misuse(self, what: str) -> OpenwaferError:
+        return error(
+            "store-loan-misuse",
+            f"the loan of {self} {what}",
+            help="wait for a loan, use what was borrowed, then release it, once",
+        )
 
 
 class Lending:
-    """Grants requests strictly in order, hits too, and the parts of the first one by one.
+    """Grants loans strictly in order, hits too, and the parts of the first one by one.
 
-    If a later request could take bytes while an earlier one waits for room, the two could wait for
-    each other. In order, a request is granted once its bytes and those lent before it fit the ring.
+    If a later loan could take bytes while an earlier one waits for room, the two could wait for
+    each other. In order, a loan is granted once its bytes and those lent before it fit the ring.
     A part is read as soon as there is room for it alone, so that in a ring of less than two records
     a part of the next one is read while the last one is in use or being written. What is foreseen
-    is read behind all requests, into room that a request takes away again.
+    is read behind all loans, into room that a loan takes away again.
     All methods want the store's lock held.
     """
 
     def __init__(
         self, monitor: Monitor, ring: Ring, commits: Commits, meter: TrafficMeter, unit_bytes: int
     ) -> None:
+        self.changed = monitor.changed
         self._monitor = monitor
         self._ring = ring
         self._commits = commits
         self._meter = meter
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[Loan] = deque()
         self._foreseen: deque[PartState] = deque()
         self._kept: list[PartState] = []
         # Who has each part on disk, in the order in which they were given it.
-        self._lent: dict[PartState, list[Request]] = {}
-        self._num_requests = 0
+        self._lent: dict[PartState, list[Loan]] = {}
+        self._num_loans = 0
         self.read_ahead = ReadAhead(monitor, meter, unit_bytes, self._settle)
         self.write_behind = WriteBehind(monitor, commits, meter, unit_bytes, self._settle)
 
-    def submit(self, request: Request) -> None:
-        """Queue a request and start whatever can start."""
-        num_bytes = sum(part.num_bytes for part in request.parts.values() if not part.is_resident)
+    def lend(
+        self,
+        layout: RecordLayout,
+        parts: Mapping[Part, PartState],
+        fresh: frozenset[Part],
+        *,
+        is_read_only: bool,
+    ) -> Loan:
+        """Queue a loan and start whatever can start."""
+        self._num_loans += 1
+        epoch, states = self._commits.epoch, list(parts.values())
+        loan = Loan(self, layout, parts, fresh, is_read_only, epoch, self._num_loans, states)
+        num_bytes = sum(part.num_bytes for part in states if not part.is_resident)
         if num_bytes > self._ring.num_bytes:
             raise error(
                 "store-ring-too-small",
-                f"{request} need {num_bytes} bytes of the ring, which has {self._ring.num_bytes}",
+                f"{loan} need {num_bytes} bytes of the ring, which has {self._ring.num_bytes}",
                 help=f"raise ring_bytes to {num_bytes} or more, or borrow fewer parts at once",
             )
-        if not request.is_read_only:
-            for part in request.parts.values():
+        if not is_read_only:
+            for part in states:
                 part.num_writable += 1
-        self._num_requests += 1
-        request.number = self._num_requests
-        self._waiting.append(request)
+        self._waiting.append(loan)
         self._grant_in_order()
+        return loan
 
     def foresee(self, parts: Iterable[PartState]) -> None:
         """Read parts into the ring while it has room; forget those foreseen before."""
         self._foreseen, self._kept = deque(parts), []
         self._grant_in_order()
 
-    def share(self, request: Request, which: Part) -> Request:
-        """A read-only request of a part that another holds: granted, for it takes no room."""
-        part = request.parts[which]
-        shared = Request(request.layout, {which: part}, frozenset(), True, request.epoch)
-        shared.number, shared.is_waited = request.number, True
+    def share(self, loan: Loan, which: Part) -> Loan:
+        """A read-only loan of a part that another holds: granted, for it takes no room."""
+        part, number = loan.parts[which], loan.number
+        shared = Loan(self, loan.layout, {which: part}, frozenset(), True, loan.epoch, number, [])
+        shared.is_waited = True
         self._give(shared, part)
         return shared
 
-    def want_bytes(self, request: Request, which: Part) -> None:
+    def want_bytes(self, loan: Loan, which: Part) -> None:
         """Let a part that was asked for as fresh have the bytes that are in the store."""
-        request.fresh -= {which}
-        self._read_if_wanted(request.parts[which])
+        loan.fresh -= {which}
+        self._read_if_wanted(loan.parts[which])
         self._monitor.announce()
 
-    def wait(self, request: Request) -> None:
+    def wait(self, loan: Loan) -> None:
         """Return when the bytes may be used as asked. Raises the error of a failed read."""
-        self._monitor.wait_until(lambda: self.is_ready(request), lambda: self._describe(request))
-        if (failure := request.read_error) is not None:
-            raise OpenwaferError(*failure.diagnostics)
-        request.is_waited = True
-        for which, part in request.parts.items():
-            if not request.is_read_only:
+        self._monitor.wait_until(lambda: self.is_ready(loan), lambda: self._describe(loan))
+        for which, part in loan.parts.items():
+            if part.read_error is not None and which not in loan.fresh:
+                raise OpenwaferError(*part.read_error.diagnostics)
+        loan.is_waited = True
+        for which, part in loan.parts.items():
+            if not loan.is_read_only:
                 part.num_writers += 1
-            if which in request.fresh and not part.is_loaded:
-                _zero_gaps(request.layout, part)
+            if which in loan.fresh and not part.is_loaded:
+                _zero_gaps(loan.layout, part)
 
-    def is_ready(self, request: Request) -> bool:
+    def is_ready(self, loan: Loan) -> bool:
         """Whether `wait` would return, or raise, at once."""
-        if request.read_error is not None:
-            return True
-        return request.is_granted and all(
-            self._has_bytes(request, part) and self._may_use(request, part)
-            for part in request.parts.values()
-        )
+        is_ready = not loan.missing
+        for which, part in loan.parts.items():
+            is_fresh = which in loan.fresh
+            if part.read_error is not None and not is_fresh:
+                return True
+            has_bytes = part.is_loaded or (is_fresh and not part.is_reading)
+            may_use = loan.is_read_only or not (
+                part.is_writing or self._commits.holds_back(part, loan.epoch)
+            )
+            is_ready = is_ready and has_bytes and may_use
+        return is_ready
 
-    def is_blocked(self, request: Request) -> bool:
+    def is_blocked(self, loan: Loan) -> bool:
         """Whether other loans may have to be released before `wait` can return."""
-        is_held_back = self._commits.is_owed and any(
-            self._commits.holds_back(part, request.epoch) for part in request.parts.values()
-        )
-        is_to_be_filled = any(
-            part.is_empty and which not in request.fresh for which, part in request.parts.items()
-        )
-        return (
-            not request.is_granted or is_to_be_filled or (is_held_back and not request.is_read_only)
+        may_be_held_back = self._commits.is_owed and not loan.is_read_only
+        return bool(loan.missing) or any(
+            (part.is_empty and which not in loan.fresh)
+            or (may_be_held_back and self._commits.holds_back(part, loan.epoch))
+            for which, part in loan.parts.items()
         )
 
-    def release(self, request: Request, dirty: Collection[Part]) -> None:
+    def release(self, loan: Loan, dirty: Collection[Part]) -> None:
         """Take the parts back and send changed ones on their way to the disk."""
-        request.is_released = True
-        changed = frozenset(dirty) | (request.fresh if request.is_waited else frozenset())
-        if not request.is_granted:
-            self._waiting.remove(request)
-        for which, part in request.parts.items():
-            if part in request.granted:
-                self._take_back(request, part)
-            if not request.is_read_only:
-                self._end_writing(request, part)
-            if which in changed and part.num_bytes:
+        loan.is_released = True
+        if loan.missing:
+            self._waiting.remove(loan)
+        for which, part in loan.parts.items():
+            if part not in loan.missing:
+                self._take_back(loan, part)
+            if not loan.is_read_only:
+                part.num_writable -= 1
+                part.num_writers -= loan.is_waited
+                self._commits.note_returned(part, loan.epoch)
+            is_changed = which in dirty or (which in loan.fresh and loan.is_waited)
+            if is_changed and part.num_bytes:
                 part.is_dirty = part.is_loaded = True
                 part.read_error = None
             self._read_if_wanted(part)
@@ -158,13 +276,13 @@ class Lending:
 
     @property
     def num_waiting(self) -> int:
-        """Requests that have no room yet."""
+        """Loans that have no room yet."""
         return len(self._waiting)
 
     def _grant_in_order(self) -> None:
         while self._waiting:
             self._grant_parts(self._waiting[0])
-            if not self._waiting[0].is_granted:
+            if self._waiting[0].missing:
                 break
             self._waiting.popleft()
         while self._foreseen and not self._waiting and self._read_foreseen(self._foreseen[0]):
@@ -174,7 +292,7 @@ class Lending:
         """Have a part read unless it is in memory; False when only parts foreseen make room."""
         if part.buffer is not None:
             return True
-        if not self._ring.has_room([part], kept=self._kept):
+        if not self._ring.has_room(part.num_bytes, kept=self._kept):
             return False
         self._keep_foreseen()
         part.buffer = self._ring.take(part.num_bytes)
@@ -192,30 +310,34 @@ class Lending:
             if kept.is_evictable and kept.buffer is not None:
                 self._ring.keep_idle(kept)
 
-    def _grant_parts(self, request: Request) -> None:
-        passing = [part for part in request.parts.values() if not part.is_resident]
+    def _grant_parts(self, loan: Loan) -> None:
         # Hits first: making room for the others would drop them. Then the largest that fits.
-        wanted = [part for part in request.parts.values() if part not in request.granted]
-        for part in sorted(wanted, key=lambda part: (part.buffer is None, -part.num_bytes)):
-            if part.buffer is not None or self._ring.has_room([part], kept=passing):
-                self._grant(request, part)
+        loan.missing.sort(key=lambda part: (part.buffer is None, -part.num_bytes))
+        for part in tuple(loan.missing):
+            if part.buffer is None:
+                if not self._ring.has_room(part.num_bytes, kept=loan.parts.values()):
+                    continue
+                part.buffer = self._ring.take(part.num_bytes)
+                if part.part not in loan.fresh:
+                    self.load(part)
+            elif not part.is_resident:
+                self._ring.claim(part)
+                if part.part not in loan.fresh:
+                    self._meter.count_hit(part.num_bytes)
+            loan.missing.remove(part)
+            self._give(loan, part)
 
-    def _grant(self, request: Request, part: PartState) -> None:
-        if part.buffer is None:
-            part.buffer = self._ring.take(part.num_bytes)
-            if part.part not in request.fresh:
-                self.load(part)
-        elif not part.is_resident:
-            self._ring.claim(part)
-            if part.part not in request.fresh:
-                self._meter.count_hit(part.num_bytes)
-        self._give(request, part)
-
-    def _give(self, request: Request, part: PartState) -> None:
+    def _give(self, loan: Loan, part: PartState) -> None:
         part.num_loans += 1
         if not part.is_resident:
-            self._lent.setdefault(part, []).append(request)
-        request.granted.append(part)
+            self._lent.setdefault(part, []).append(loan)
+
+    def _take_back(self, loan: Loan, part: PartState) -> None:
+        part.num_loans -= 1
+        if not part.is_resident:
+            self._lent[part].remove(loan)
+            if not part.num_loans:
+                del self._lent[part]
 
     def _read_if_wanted(self, part: PartState) -> None:
         """Read a part whose room was asked for as fresh, if nobody is to fill it any more."""
@@ -246,26 +368,6 @@ class Lending:
         elif part.buffer is not None:
             self._ring.drop(part)
 
-    def _has_bytes(self, request: Request, part: PartState) -> bool:
-        return part.is_loaded or (part.part in request.fresh and not part.is_reading)
-
-    def _may_use(self, request: Request, part: PartState) -> bool:
-        is_held = part.is_writing or self._commits.holds_back(part, request.epoch)
-        return request.is_read_only or not is_held
-
-    def _take_back(self, request: Request, part: PartState) -> None:
-        part.num_loans -= 1
-        if not part.is_resident:
-            self._lent[part].remove(request)
-        if part.num_loans == 0:
-            self._lent.pop(part, None)
-
-    def _end_writing(self, request: Request, part: PartState) -> None:
-        part.num_writable -= 1
-        if request.is_waited:
-            part.num_writers -= 1
-        self._commits.note_returned(part, request.epoch)
-
     def _settle(self, part: PartState) -> None:
         self._commits.note(part)
         if part.is_dirty:
@@ -278,15 +380,16 @@ class Lending:
                     self._keep_foreseen()
             else:
                 self._ring.drop(part)
-        self._grant_in_order()
+        if self._waiting or self._foreseen:
+            self._grant_in_order()
 
-    def _describe(self, request: Request) -> str:
-        if request.is_granted:
-            return f"{request}: the end of its read, write or commit"
+    def _describe(self, loan: Loan) -> str:
+        if not loan.missing:
+            return f"{loan}: the end of its read, write or commit"
         lent = ", ".join(str(part) for part in self._lent) or "nothing"
         lent_bytes = sum(part.num_bytes for part in self._lent)
         return (
-            f"{request}: room in the ring of {self._ring.num_bytes} bytes, of which {lent_bytes} "
+            f"{loan}: room in the ring of {self._ring.num_bytes} bytes, of which {lent_bytes} "
             f"are lent: {lent}"
         )
 
@@ -295,114 +398,3 @@ def _zero_gaps(layout: RecordLayout, part: PartState) -> None:
     # Equal arrays make equal parts, and so equal checksums, only when the gaps are equal too.
     for start, end in gaps(layout, part.part):
         part.held_buffer().window(start, end)[:] = bytes(end - start)
-
-
-class Loan:
-    """Parts of one record, in host memory from `wait` to `release`."""
-
-    def __init__(self, monitor: Monitor, lending: Lending, request: Request) -> None:
-        self._monitor = monitor
-        self._lending = lending
-        self._request = request
-        self.record = request.layout.name
-        self.parts = frozenset(request.parts)
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether `wait` would return, or raise, at once."""
-        with self._monitor.changed:
-            return self._lending.is_ready(self._request)
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether other loans may have to be released before `wait` can return.
-
-        So it is while the loan has no room in the ring, or may not change bytes that a commit
-        wants whose turn comes first.
-        """
-        with self._monitor.changed:
-            return self._lending.is_blocked(self._request)
-
-    @property
-    def number(self) -> int:
-        """Place in the order in which loans were asked for, and are given room."""
-        return self._request.number
-
-    def want_bytes(self, part: Part) -> None:
-        """Let a part that was borrowed as fresh be read after all; to be called before `wait`.
-
-        Raises `store-loan-misuse`.
-        """
-        with self._monitor.changed:
-            self._require_unreleased("changed")
-            self._require_part(part)
-            if self._request.is_waited:
-                raise self._misuse("is to be read, but wait() has returned already")
-            self._lending.want_bytes(self._request, part)
-
-    def wait(self) -> None:
-        """Return when the bytes are in memory and, unless read-only, may be changed.
-
-        Raises the error of the read (`store-read-failed`, `store-corrupt`), `store-stuck` when
-        nothing moves, or the failure that stopped the store.
-        """
-        with self._monitor.changed:
-            self._require_unreleased("waited for")
-            if not self._request.is_waited:
-                self._lending.wait(self._request)
-
-    def tensor(self, array_name: str, part: Part) -> torch.Tensor:
-        """View of one array, of its dtype and shape, on host memory, valid until the release."""
-        return self._state_of(part).array(self._request.layout.place(array_name, part))
-
-    def part_bytes_view(self, part: Part) -> torch.Tensor:
-        """View of all bytes of a part: uint8, one dim of `part_bytes`, valid until the release."""
-        return self._state_of(part).held_buffer().tensor
-
-    def share(self, part: Part) -> "Loan":
-        """A read-only loan of one part of this one; it may outlive this one, and is ready."""
-        with self._monitor.changed:
-            self._state_of(part)
-            return Loan(self._monitor, self._lending, self._lending.share(self._request, part))
-
-    def release(self, *, dirty: Collection[Part] = ()) -> None:
-        """Give the parts back; those in `dirty`, and the fresh ones, were changed. Never blocks."""
-        with self._monitor.changed:
-            self._require_unreleased("released")
-            self._require_changeable(frozenset(dirty))
-            self._lending.release(self._request, frozenset(dirty))
-
-    def _state_of(self, part: Part) -> PartState:
-        request = self._request
-        if request.is_released or not request.is_waited or part not in self.parts:
-            self._require_unreleased("used")
-            self._require_part(part)
-            raise self._misuse("is used before wait() has returned")
-        return request.parts[part]
-
-    def _require_part(self, part: Part) -> None:
-        if part not in self.parts:
-            raise self._misuse(f"does not include the {part}")
-
-    def _require_unreleased(self, what: str) -> None:
-        if self._request.is_released:
-            raise self._misuse(f"is {what} after its release")
-
-    def _require_changeable(self, dirty: frozenset[Part]) -> None:
-        if not dirty:
-            return
-        if self._request.is_read_only:
-            raise self._misuse("is read-only and is released as changed")
-        if not self._request.is_waited:
-            raise self._misuse("is released as changed, but nobody waited for its bytes")
-        if not dirty <= self.parts:
-            raise self._misuse(
-                f"is released with changed parts it lacks: {', '.join(sorted(dirty))}"
-            )
-
-    def _misuse(self, what: str) -> OpenwaferError:
-        return error(
-            "store-loan-misuse",
-            f"the loan of {self._request} {what}",
-            help="wait for a loan, use what was borrowed, then release it, once",
-        )

@@ -9,13 +9,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from openwafer.config import Bytes, PathLike, Size, bytes_of, convert_fields, path_of
 from openwafer.diagnostics import OpenwaferError, did_you_mean, error
 from openwafer.training.store.commits import Commits, Json, PendingCommit, json_copy
 from openwafer.training.store.layout import Part, RecordLayout
-from openwafer.training.store.lending import Lending, Loan, Request
+from openwafer.training.store.lending import Lending, Loan
 from openwafer.training.store.parts import Ring, Tier, Version
 from openwafer.training.store.record_access import Records
 from openwafer.training.store.store_file import FileIo, PartKey
@@ -30,6 +30,8 @@ from openwafer.training.store.store_folder import (
 from openwafer.training.store.transfers import Monitor, Traffic, TrafficMeter, TransferListener
 
 __all__ = ["Loan", "ParameterStore", "Placement", "Tier"]
+
+_PARTS: Final = tuple(Part)
 
 
 @dataclass(frozen=True)
@@ -232,14 +234,12 @@ class ParameterStore(Records):
         Raises `store-unknown-record`, `store-ring-too-small`, `store-loan-misuse`.
         """
         layout = self._layout_of(record)
-        _require_consistent(record, frozenset(parts), frozenset(fresh), read_only)
+        if fresh:
+            _require_consistent(record, frozenset(parts), frozenset(fresh), read_only)
         with self._monitor.changed:
             self._monitor.require_alive()
-            states = {part: self._parts[record, part] for part in Part if part in parts}
-            epoch = self._commits.epoch
-            request = Request(layout, states, frozenset(fresh), read_only, epoch)
-            self._lending.submit(request)
-        return Loan(self._monitor, self._lending, request)
+            states = {part: self._parts[record, part] for part in _PARTS if part in parts}
+            return self._lending.lend(layout, states, frozenset(fresh), is_read_only=read_only)
 
     def foresee(self, wanted: Sequence[tuple[str, Collection[Part]]]) -> None:
         """Say what will be borrowed next, in that order, to have it read while the disk is free.
@@ -418,7 +418,7 @@ def _require_consistent(
 ) -> None:
     if not fresh <= parts:
         problem = f"has fresh parts that are not borrowed: {', '.join(sorted(fresh - parts))}"
-    elif fresh and read_only:
+    elif read_only:
         problem = f"is read-only, but is to overwrite its {', '.join(sorted(fresh))}"
     else:
         return

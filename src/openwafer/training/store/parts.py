@@ -5,14 +5,14 @@ newest version goes to the other slot, where later ones replace it until a commi
 commit is under way both slots may be pinned; then the next write waits for the commit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.store.layout import KEPT_PARTS, ArrayPlace, Part
+from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.pages import HostBuffer, SparePages
 
 NUM_SLOTS = 2
@@ -80,7 +80,8 @@ class PartState:
         self.is_kept = part in KEPT_PARTS and num_bytes > 0
         self.slots = Slots()
         self.buffer = HostBuffer(num_bytes) if self.is_resident else None
-        self._arrays: dict[str, torch.Tensor] = {}
+        # Views of the buffer, by name of the array.
+        self.arrays: dict[str, torch.Tensor] = {}
         self.is_loaded = self.is_resident
         self.is_reading = False
         self.read_error: OpenwaferError | None = None
@@ -117,15 +118,6 @@ class PartState:
         """Whether a part that is kept is not what the last commit has, which is durable."""
         return self.is_kept and (self.is_dirty or self.slots.working != self.slots.committed)
 
-    def array(self, place: ArrayPlace) -> torch.Tensor:
-        """One array of a part that is in memory, as a tensor of the caller's own."""
-        array = self._arrays.get(place.spec.name)
-        if array is None:
-            array = place.view_in(self.held_buffer().tensor)
-            if self.is_resident:
-                self._arrays[place.spec.name] = array
-        return array.detach()
-
     def held_buffer(self) -> HostBuffer:
         """The buffer of a part that is in memory."""
         if self.buffer is None:
@@ -144,14 +136,13 @@ class Ring:
         self._idle: dict[PartState, None] = {}
         self._idle_bytes = 0
 
-    def has_room(self, parts: Sequence[PartState], kept: Sequence[PartState]) -> bool:
-        """Whether buffers for `parts` can be had while those of `kept` stay."""
+    def has_room(self, num_bytes: int, kept: Iterable[PartState]) -> bool:
+        """Whether so many bytes can be had while the buffers of `kept` stay."""
         reusable_bytes = self._idle_bytes
         reusable_bytes -= sum(part.num_bytes for part in set(kept) if part in self._idle)
         reusable_bytes += sum(buffer.num_bytes for buffer in self._spare)
         reusable_bytes += self._spare_pages.num_bytes
-        free_bytes = self.num_bytes - self.mapped_bytes + reusable_bytes
-        return sum(part.num_bytes for part in parts) <= free_bytes
+        return num_bytes <= self.num_bytes - self.mapped_bytes + reusable_bytes
 
     def take(self, num_bytes: int) -> HostBuffer:
         """Return a buffer, whatever it holds, where `has_room` said there is one."""
@@ -193,5 +184,6 @@ class Ring:
         self.claim(part)
         self._spare.append(part.held_buffer())
         part.buffer = None
+        part.arrays.clear()
         part.is_loaded = False
         part.read_error = None
