@@ -162,9 +162,14 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
+def is_laid_out_like(tensor: torch.Tensor, like: torch.Tensor) -> bool:
+    """Whether the elements of two tensors of one shape lie in memory in the same order."""
+    return tensor.stride() == like.stride() or (tensor.is_contiguous() and like.is_contiguous())
+
+
 def laid_out_like(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """A tensor of the same shape as another, and of its strides; a copy only where it must be."""
-    if tensor.stride() == like.stride() or (tensor.is_contiguous() and like.is_contiguous()):
+    if is_laid_out_like(tensor, like):
         return tensor
     made = torch.empty_strided(
         tensor.shape, like.stride(), dtype=tensor.dtype, device=tensor.device

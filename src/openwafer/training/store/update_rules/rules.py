@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -83,6 +84,14 @@ class StateSpec:
         return array.item() if self.is_number else array
 
 
+@lru_cache(maxsize=1 << 12)
+def alike(
+    names: tuple[str, ...], shape: tuple[int, ...], dtype: torch.dtype
+) -> tuple[StateSpec, ...]:
+    """States that have the shape and the dtype of their weight; an update asks at every step."""
+    return tuple(StateSpec(name, shape, dtype) for name in names)
+
+
 class UpdateRule(Protocol):
     """An optimizer's algorithm with its hyper-parameters as they stand at one step."""
 
@@ -130,7 +139,7 @@ class AdamRule:
     def states(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
         """Two moments; with amsgrad also the largest second moment so far."""
         names = ("exp_avg", "exp_avg_sq") + ("max_exp_avg_sq",) * self.amsgrad
-        return tuple(StateSpec(name, shape, dtype) for name in names)
+        return alike(names, shape, dtype)
 
     def apply(
         self,
@@ -152,7 +161,7 @@ class AdamRule:
             return
         adam(
             *arrays,
-            [torch.tensor(float(num_updates))],
+            [torch.full((), float(num_updates))],
             foreach=self.kernel is Kernel.FOREACH,
             amsgrad=self.amsgrad,
             beta1=self.betas[0],
@@ -217,7 +226,7 @@ class SgdRule:
                 notes=("a bug of torch, pytorch/pytorch issue 191763",),
                 help="build the optimizer with fused=False, or keep fp32 master weights",
             )
-        return (StateSpec("momentum_buffer", shape, dtype),) if self.momentum else ()
+        return alike(("momentum_buffer",) if self.momentum else (), shape, dtype)
 
     def apply(
         self,
@@ -305,7 +314,7 @@ class AdafactorRule:
             [states.get("row_var")],
             [states.get("col_var")],
             [states.get("variance")],
-            [torch.tensor(float(num_updates))],
+            [torch.full((), float(num_updates))],
             foreach=self.kernel is Kernel.FOREACH,
             d=self.d,
             lr=self.lr,
@@ -337,7 +346,7 @@ class MuonRule:
 
     def states(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
         """One momentum."""
-        return (StateSpec("momentum_buffer", shape, dtype),)
+        return alike(("momentum_buffer",), shape, dtype)
 
     def apply(
         self,
@@ -378,7 +387,7 @@ class LionRule:
 
     def states(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
         """One momentum."""
-        return (StateSpec("exp_avg", shape, dtype),)
+        return alike(("exp_avg",), shape, dtype)
 
     def apply(
         self,

@@ -1,7 +1,6 @@
 """Translates a torch optimizer, as it stands at one step, into rules that make the same bits."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
@@ -128,8 +127,8 @@ def _read(rule_class: RuleClass, group: Mapping[str, Any]) -> UpdateRule:
     """Fill a rule's fields from the entries of the same names."""
     kernel = Kernel.of_flags(group.get("foreach"), group.get("fused"))
     values: dict[str, Any] = {
-        field.name: kernel if field.name == "kernel" else _snapshot(group[field.name])
-        for field in fields(rule_class)
+        name: kernel if name == "kernel" else _snapshot(group[name])
+        for name in rule_class.__match_args__
     }
     return rule_class(**values)
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.store.layout import flat, laid_out_like
+from openwafer.training.store.layout import flat, is_laid_out_like, laid_out_like
 from openwafer.training.store.update_rules.rules import (
     RUN_ELEMENTS,
     Cutting,
@@ -229,15 +229,17 @@ def _update_run(
     averaging: Averaging | None,
     scratch: "_Scratch",
 ) -> None:
-    weight = run.weight
+    weight, gradient = run.weight, run.gradient
     if _is_split(run):
         weight = scratch.like("master", weight, torch.float32)
         spare = scratch.like("gradient", weight, torch.float32)
         join_master(_parts(run), weight.view(-1), spare.view(-1))
     if averaging is not None:
         averaging.catch_up(run.states[AVERAGE], weight)
-    if run.gradient is not None:
-        gradient = _prepared(run.gradient, weight, scale, scratch)
+    if gradient is not None:
+        if not _is_ready(gradient, weight, scale):
+            prepared = scratch.like("gradient", weight, weight.dtype)
+            gradient = _scaled(gradient, scale, prepared)
         rule.apply(weight, gradient, run.states, run.num_updates)
         if _is_split(run):
             split_master(weight.view(-1), _parts(run))
@@ -245,23 +247,17 @@ def _update_run(
         averaging.move(run.states[AVERAGE], weight)
 
 
-def _prepared(
-    gradient: torch.Tensor, weight: torch.Tensor, scale: float, scratch: "_Scratch"
-) -> torch.Tensor:
-    """The gradient as the rule takes it."""
-    if _is_ready(gradient, weight, scale):
-        return gradient
-    prepared = scratch.like("gradient", weight, weight.dtype)
-    if gradient.dtype is weight.dtype:
-        return torch.mul(gradient, scale, out=prepared)
-    prepared.copy_(gradient)
-    return prepared if scale == 1.0 else prepared.mul_(scale)
-
-
 def _is_ready(gradient: torch.Tensor, weight: torch.Tensor, scale: float) -> bool:
     """Whether the rule can take the gradient as it is."""
-    is_plain = gradient.dtype is weight.dtype and scale == 1.0
-    return is_plain and laid_out_like(gradient, weight) is gradient
+    is_plain = scale == 1.0 and gradient.dtype is weight.dtype
+    return is_plain and is_laid_out_like(gradient, weight)
+
+
+def _scaled(gradient: torch.Tensor, scale: float, out: torch.Tensor) -> torch.Tensor:
+    if gradient.dtype is out.dtype:
+        return torch.mul(gradient, scale, out=out)
+    out.copy_(gradient)
+    return out if scale == 1.0 else out.mul_(scale)
 
 
 def _is_cut(
@@ -287,7 +283,7 @@ def _check(rule: UpdateRule, update: ParamUpdate, averaging: Averaging | None) -
     )
     for spec in specs:
         state = update.states.get(spec.name)
-        if state is None or (*state.shape,) != spec.shape or state.dtype is not spec.dtype:
+        if state is None or state.shape != spec.shape or state.dtype is not spec.dtype:
             raise _state_error(spec, state, update)
 
 
