@@ -85,6 +85,18 @@ def test_a_tensor_has_the_dtype_and_shape_of_its_array() -> None:
     ]
 
 
+def test_tensors_lie_in_the_buffer_that_a_part_has_come_back_to(tmp_path: Path) -> None:
+    with make_store(tmp_path / "store", num_records=3, ring_bytes=RECORD_BYTES) as store:
+        write_step(store, 0)
+        # Three parts take turns in two buffers, so that each comes back to the other one.
+        for name in 2 * [*store.layouts]:
+            layout = store.layouts[name]
+            with store.lent(name, (W,), read_only=True) as loan:
+                expected = layout.place(f"{name}.weight", W).view_in(content(layout, W, 0))
+                found = loan.tensor(f"{name}.weight", W).view(torch.uint8)
+                assert torch.equal(found, expected.view(torch.uint8))
+
+
 def test_tensors_start_at_multiples_of_64_bytes() -> None:
     loan = make_store(None, tier=Tier.DRAM).borrow("layer0", (W,))
     loan.wait()
