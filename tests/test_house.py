@@ -26,6 +26,7 @@ WHOLE_FILES = {
     *("src/openwafer/cli/app.py", "src/openwafer/training/stream/assemble.py"),
     *("src/openwafer/training/stream/execute/executor.py", "src/openwafer/sdk/fabric/words.py"),
     *(
+        "src/openwafer/training/frontends/loop/hooks.py",
         "src/openwafer/training/frontends/loop/loop.py",
         "src/openwafer/training/stream/plan/dry_run.py",
     ),
@@ -57,7 +58,7 @@ PRIVATE_NAME = re.compile(
 STARS_OF_LOCAL_TUPLES = {
     "data/shards.py",
     "frontends/loop/loop.py",
-    "frontends/loop/stored_values.py",
+    "frontends/loop/values.py",
     "session/opened_run.py",
     "sparsity/activations/linear.py",
     "sparsity/kernels/emission.py",

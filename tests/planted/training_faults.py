@@ -66,7 +66,7 @@ TRAINING_FAULTS: Final = (
     Fault(
         "clip-before-unscale",
         "the norm is taken of gradients that the loss scale still multiplies",
-        "training/step/gradients.py",
+        "training/step.py",
         "        if self._is_scaled:\n"
         "            self._unscale(gradients.values())\n"
         "        if self._is_clipped:\n"
@@ -121,7 +121,7 @@ TRAINING_FAULTS: Final = (
     Fault(
         "resumed-scale",
         "a resumed run counts the good steps before the next loss scale from zero",
-        "training/step/loss_scale.py",
+        "training/step.py",
         'self._num_good_steps.fill_(int(state["num_good_steps"]))',
         "self._num_good_steps.zero_()",
         (

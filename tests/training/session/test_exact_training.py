@@ -12,7 +12,7 @@ from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session.config import StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.precision import Precision
-from openwafer.training.step.loss_scale import LossScaling
+from openwafer.training.step import LossScaling
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import case
 from tests.training.session.tiny_runs import (

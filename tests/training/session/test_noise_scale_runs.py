@@ -26,7 +26,7 @@ from openwafer.training.session.config import ScheduleConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.precision import Precision
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.step.loss_scale import LossScaling
+from openwafer.training.step import LossScaling
 from tests.tables import case, checkerboard
 from tests.training.session.tiny_runs import (
     GPT,

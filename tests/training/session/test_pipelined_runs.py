@@ -27,7 +27,7 @@ from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.plan_table import show_plan
 from openwafer.training.session.precision import Precision
 from openwafer.training.sparsity.options import SparsityGroup
-from openwafer.training.step.loss_scale import LossScaling
+from openwafer.training.step import LossScaling
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.tiny_model import RememberedModel

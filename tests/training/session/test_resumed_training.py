@@ -18,7 +18,7 @@ from openwafer.training.session.config import CheckpointConfig, ScheduleConfig, 
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.precision import Precision
-from openwafer.training.step.loss_scale import LossScaling
+from openwafer.training.step import LossScaling
 from openwafer.training.store import list_checkpoints
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import checkerboard

@@ -26,7 +26,7 @@ from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.precision import Precision
 from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
-from openwafer.training.step.loss_scale import LossScaling
+from openwafer.training.step import LossScaling
 from openwafer.training.store.store_folder import read_manifest
 from openwafer.training.stream.execute.execution import StepEnd
 from openwafer.training.stream.plan.placement import StoreTier

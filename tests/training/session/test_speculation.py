@@ -10,8 +10,7 @@ from openwafer.training.metrics.run_record import load_run
 from openwafer.training.session import Precision, RunConfig, Session, Weights
 from openwafer.training.session.config import ScheduleConfig
 from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.step.loss_scale import LossScaling
-from openwafer.training.step.speculation import Outcome, require_same
+from openwafer.training.step import LossScaling, Outcome, require_same
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.layout import Part
 from openwafer.training.store.store_file import FileIo

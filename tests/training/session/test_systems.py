@@ -20,7 +20,7 @@ from openwafer.training.session.precision import Precision
 from openwafer.training.sparsity.masks.schedules import Cycling, EverySteps
 from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
-from openwafer.training.step.loss_scale import LossScaling
+from openwafer.training.step import LossScaling
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreSystems
 from tests.training.session.follower_pool import FollowerPool

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from openwafer.training.step.gradients import GradientReport, StepGradients
-from openwafer.training.step.loss_scale import LossScaler, LossScaling
+from openwafer.training.step import GradientReport, LossScaler, LossScaling, StepGradients
 
 
 class TorchLoop:

@@ -8,9 +8,7 @@ import torch
 from torch import nn
 
 from openwafer.training.data import Batch
-from openwafer.training.step.gradients import GradientReport
-from openwafer.training.step.loss_scale import LossScaling
-from openwafer.training.step.step import NotFiniteError, Step, clip
+from openwafer.training.step import GradientReport, LossScaling, NotFiniteError, Step, clip
 from openwafer.training.store.update_rules.clipping import tensor_norms
 from tests.training.stream.both_loops import (
     STREAMED,

@@ -15,8 +15,7 @@ from torch.optim import Optimizer
 
 from openwafer.trace import Trace
 from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.step.gradients import StepGradients
-from openwafer.training.step.step import clip
+from openwafer.training.step import StepGradients, clip
 from openwafer.training.stream.assemble import (
     Planned,
     assemble,

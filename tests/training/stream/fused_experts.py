@@ -10,8 +10,7 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.step.gradients import StepGradients
-from openwafer.training.step.step import clip
+from openwafer.training.step import StepGradients, clip
 from openwafer.training.stream.assemble import Planned, assemble, plan_run
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.updates import Updater

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.dispatch_modes import Unguarded
 from openwafer.training.models.transformers_model import is_of_library
-from openwafer.training.torch_private import TorchDispatchMode, pytree
+from openwafer.training.torch_private import TorchDispatchMode, Unguarded, pytree
 
 # What constructors raise for tensors without values; their own mistakes come up again elsewhere.
 REFUSALS = (OpenwaferError, RuntimeError, TypeError, ValueError)

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.diagnostics import error
-from openwafer.training.dispatch_modes import Unguarded
-from openwafer.training.torch_private import TorchDispatchMode
+from openwafer.training.torch_private import TorchDispatchMode, Unguarded
 
 NORMAL: Final = "aten::normal_"
 UNIFORM: Final = "aten::uniform_"

@@ -26,7 +26,7 @@ from openwafer.training.session.foreign_keys import FOREIGN_KEYS
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.precision import MatmulPrecision, Precision, Weights
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.step.loss_scale import LossScaling
+from openwafer.training.step import LossScaling
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreChoice, StoreSystems
 

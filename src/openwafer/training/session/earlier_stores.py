@@ -22,8 +22,7 @@ from openwafer.training.store.record_access import Records
 from openwafer.training.store.store_folder import MANIFEST_NAME, READY_NAME, read_manifest
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.replicas.ownership import dealing_of
-from openwafer.training.systems.all_records import Owners
-from openwafer.training.systems.owner import LendParts, serve
+from openwafer.training.systems.owner import LendParts, Owners, serve
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from openwafer.training.session.shared_stores import (
 )
 from openwafer.training.session.step_root import StepRoot
 from openwafer.training.session.systems import BegunRun, BegunStep, Measure, Systems
-from openwafer.training.step.step import NotFiniteError
+from openwafer.training.step import NotFiniteError
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.execute.execution import without_records
 from openwafer.training.stream.plan.chosen_device import make_device

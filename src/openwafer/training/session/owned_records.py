@@ -18,7 +18,7 @@ from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import OWNER_VERSION, OwnerState
 from openwafer.training.session.shared_stores import store_options
 from openwafer.training.session.systems import BegunRun, BegunStep, Systems
-from openwafer.training.step.gradients import GradientReport, StepGradients
+from openwafer.training.step import GradientReport, StepGradients
 from openwafer.training.store import ParameterStore, StoreOptions
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import StepContext, StreamedExecution

@@ -7,7 +7,7 @@ import torch
 
 from openwafer.training.data import Batch
 from openwafer.training.session.systems import MicroBatchReport, Systems
-from openwafer.training.step.step import NotFiniteError
+from openwafer.training.step import NotFiniteError
 from openwafer.training.stream.device.device import Device
 
 

@@ -25,14 +25,14 @@ from openwafer.training.collectives.reduced_sums import Reduction
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.run_state import StoreSet
-from openwafer.training.step.step import NotFiniteError
+from openwafer.training.step import NotFiniteError
 from openwafer.training.store.layout import slice_of
 from openwafer.training.stream.execute.pass_watch import StepContract
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare, hosts_of
 from openwafer.training.stream.replicas.replica_link import Digests, Replicas
-from openwafer.training.systems.all_records import Owners
 from openwafer.training.systems.control import Control
+from openwafer.training.systems.owner import Owners
 
 GROUPS: Final = ("control", "commits")
 STREAMS: Final = ("weights", "gradients")

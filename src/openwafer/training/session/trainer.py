@@ -19,9 +19,7 @@ from openwafer.training.session.precision import Precision
 from openwafer.training.session.seeding import seed_micro_batch
 from openwafer.training.session.step_root import StepRoot
 from openwafer.training.session.systems import BegunStep, Systems
-from openwafer.training.step.gradients import GradientReport
-from openwafer.training.step.speculation import Outcome
-from openwafer.training.step.step import Step
+from openwafer.training.step import GradientReport, Outcome, Step
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.systems.owner import ApplyStep

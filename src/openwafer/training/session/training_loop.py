@@ -37,8 +37,7 @@ from openwafer.training.session.run_folder import quoted
 from openwafer.training.session.run_log import RunLog
 from openwafer.training.session.saver import Saver
 from openwafer.training.session.step_meter import StepMeter
-from openwafer.training.step.speculation import Outcome
-from openwafer.training.step.step import NotFiniteError
+from openwafer.training.step import NotFiniteError, Outcome
 from openwafer.training.store import list_checkpoints
 from openwafer.training.store.checkpoint import NOT_WRITTEN
 from openwafer.training.stream.plan.report import to_json

@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.dispatch_modes import Unguarded
 from openwafer.training.store.layout import PAGE_BYTES, round_up
 from openwafer.training.store.pages import page_out
 from openwafer.training.store.store_file import free_bytes_of
-from openwafer.training.torch_private import TorchDispatchMode
+from openwafer.training.torch_private import TorchDispatchMode, Unguarded
 
 aten = torch.ops.aten
 Fill: TypeAlias = Callable[..., object]

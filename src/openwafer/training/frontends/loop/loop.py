@@ -26,14 +26,12 @@ from torch.utils.hooks import RemovableHandle
 
 from openwafer.config import PathLike, Size, bytes_of, path_of
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.frontends.loop.followed_hooks import FollowedHooks
 from openwafer.training.frontends.loop.hooks import (
+    FollowedHooks,
     LastHook,
     LoopHooks,
     check_last,
-    copied,
     is_in_own_step,
-    parameters_of,
 )
 from openwafer.training.frontends.loop.loop_records import LoopRecords
 from openwafer.training.frontends.loop.loop_systems import (
@@ -50,9 +48,11 @@ from openwafer.training.frontends.loop.model_checks import (
     check_gradient_hooks,
     check_streamable,
     check_unwrapped,
+    copied,
     in_parts,
     is_streamed,
     let_parts_run,
+    parameters_of,
     refuse_parts,
     refuse_tracing,
 )

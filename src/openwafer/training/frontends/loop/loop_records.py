@@ -18,7 +18,6 @@ from openwafer.training.store.layout import Part, RecordLayout, flat
 from openwafer.training.store.record_access import Arrays
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.replicas.kept_sums import KeptElsewhere
-from openwafer.training.systems.all_records import Owners
 from openwafer.training.systems.owner import (
     TAG,
     ApplyStep,
@@ -27,6 +26,7 @@ from openwafer.training.systems.owner import (
     Flush,
     KeepGradients,
     LendArray,
+    Owners,
     TakeArray,
     TellNorms,
 )

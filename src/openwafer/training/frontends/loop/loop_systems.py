@@ -21,9 +21,9 @@ from torch import nn
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.group import FIRST_RANK, Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
-from openwafer.training.frontends.loop.gradient_ledger import GradientLedger
 from openwafer.training.frontends.loop.loop_records import LoopRecords
-from openwafer.training.frontends.loop.stored_tensor import StoredTensor
+from openwafer.training.frontends.loop.parameters import StoredTensor
+from openwafer.training.frontends.loop.values import GradientLedger
 from openwafer.training.plan_record import PlanRecord
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.execute.execution import StreamedExecution
@@ -42,9 +42,8 @@ from openwafer.training.stream.replicas.ownership import StoreShare, StoreSystem
 from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.step_plan import StepPlan
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
-from openwafer.training.systems.all_records import Owners
 from openwafer.training.systems.control import Control
-from openwafer.training.systems.owner import Owner
+from openwafer.training.systems.owner import Owner, Owners
 from openwafer.training.torch_private import PrefixStore, default_store
 
 ALL: Final = "all"

@@ -1,11 +1,13 @@
 """Models and uses of them that cannot stream, refused where they are met."""
 
-from collections.abc import Iterable, Mapping
-from typing import Self
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
+from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.execute.attachment import COMPILED_CALL
@@ -205,3 +207,80 @@ def check_in_place(
                 "parameter store",
                 help="copy into it with parameter.data.copy_(value)",
             )
+
+
+def apply_in_place(
+    model: nn.Module, function: Callable[[torch.Tensor], torch.Tensor], *, recurse: bool
+) -> Any:
+    """``model.to(...)`` and the like of a model that is streamed.
+
+    Raises:
+        OpenwaferError: ``streamed-model-moved``, before anything has changed.
+    """
+    for dtype, device in {(p.dtype, p.device) for p in model.parameters()}:
+        made = function(torch.empty(0, dtype=dtype, device=device))
+        if (made.dtype, made.device) != (dtype, device):
+            raise error(
+                "streamed-model-moved",
+                f"this {type(model).__name__} is streamed with {dtype} weights on {device}, "
+                f"and is to have {made.dtype} ones on {made.device}",
+                help="call streamed.close(), change the model, and stream it anew",
+            )
+    return type(model)._apply(model, function, recurse)  # noqa: SLF001 - what it stands in for
+
+
+def check_frozen(parameters: Iterable[tuple[str, nn.Parameter]]) -> None:
+    """Refuse a forward where one of these requires a gradient now.
+
+    Raises:
+        OpenwaferError: ``parameter-unfrozen``.
+    """
+    for name, parameter in parameters:
+        if parameter.requires_grad:
+            raise error(
+                "parameter-unfrozen",
+                f"{name!r} requires a gradient now and did not when the run was planned, so "
+                "that there is no room for one",
+                help="call streamed.close(), unfreeze, and stream the model anew",
+            )
+
+
+def copied(model: nn.Module) -> OpenwaferError:
+    """The error of who copies or pickles a model that is streamed."""
+    return error(
+        "streamed-model-copied",
+        f"this {type(model).__name__} is streamed, and the store of its weights cannot be copied "
+        "or pickled with it",
+        help="copy the model before stream_weights; save model.state_dict()",
+    )
+
+
+def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
+    return list(chain.from_iterable(group["params"] for group in optimizer.param_groups))
+
+
+def refuse_group(optimizer: Optimizer, param_group: Mapping[str, Any]) -> NoReturn:
+    added, held = param_group["params"], len(parameters_of(optimizer))
+    num_added = 1 if isinstance(added, torch.Tensor) else len(list(added))
+    raise error(
+        "optimizer-groups-changed",
+        f"with a group more the optimizer has {held + num_added} parameters now and had {held} "
+        "when the parameter store was laid out for it",
+        help="call streamed.close(), add them, and stream the model anew",
+    )
+
+
+def refuse_assignment(
+    _module: nn.Module,
+    _state: object,
+    _prefix: str,
+    metadata: Mapping[str, object],
+    *_: object,
+) -> None:
+    if metadata.get("assign_to_params_buffers"):
+        raise error(
+            "weights-assigned",
+            "load_state_dict(assign=True) would put other parameters in the place of those whose "
+            "weights are streamed",
+            help="load with assign=False, which copies into the parameter store",
+        )

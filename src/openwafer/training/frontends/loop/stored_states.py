@@ -10,7 +10,7 @@ from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.frontends.loop.loop_records import LoopRecords
-from openwafer.training.frontends.loop.stored_tensor import Backing, StoredTensor, Values
+from openwafer.training.frontends.loop.parameters import Backing, StoredTensor, Values
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.optimizer_states import (
     give_states,

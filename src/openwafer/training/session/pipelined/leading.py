@@ -28,7 +28,7 @@ from openwafer.training.stream.records import write_weights
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.stages.stage_execution import FlowOf, JoinedStages, StageExecution
 from openwafer.training.stream.stages.stage_plan import StagePlan
-from openwafer.training.systems.all_records import Owners
+from openwafer.training.systems.owner import Owners
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from openwafer.training.session.seeding import seed_micro_batch
 from openwafer.training.session.step_root import weigh
 from openwafer.training.session.systems import Systems, even_blocks
 from openwafer.training.session.trainer import CHECK_EVERY, Trainer
-from openwafer.training.step.gradients import GradientReport
-from openwafer.training.step.step import NotFiniteError
+from openwafer.training.step import GradientReport, NotFiniteError
 from openwafer.training.stream.stages.stage_execution import StageExecution
 from openwafer.training.stream.stages.stage_plan import StagePlan
 

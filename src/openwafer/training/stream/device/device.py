@@ -17,8 +17,7 @@ import psutil
 import torch
 
 from openwafer.diagnostics import error
-from openwafer.training.dispatch_modes import Unguarded
-from openwafer.training.torch_private import TorchDispatchMode, forward_level
+from openwafer.training.torch_private import TorchDispatchMode, Unguarded, forward_level
 
 Call: TypeAlias = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 

@@ -22,7 +22,6 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.weak import TensorWeakRef
 
 from openwafer.diagnostics import error
-from openwafer.training.dispatch_modes import uncompiled
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.saved_weights import Geometry, whole_storage
@@ -35,7 +34,7 @@ from openwafer.training.stream.execute.thread_state import (
     hooks_passed_over,
 )
 from openwafer.training.stream.forms.weight_form import MOST_AHEAD, Bring
-from openwafer.training.torch_private import is_in_torch_dispatch_mode, pytree
+from openwafer.training.torch_private import is_in_torch_dispatch_mode, pytree, uncompiled
 
 
 class Kept:

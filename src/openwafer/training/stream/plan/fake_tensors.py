@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 
-from openwafer.training.dispatch_modes import Unguarded
 from openwafer.training.stream.plan.operators import num_spanned
 from openwafer.training.torch_private import (
     DispatchModeKey,
     FakeTensor,
     FakeTensorMode,
     OpOverload,
+    Unguarded,
     num_dispatch_modes,
     pytree,
     set_dispatch_mode,
