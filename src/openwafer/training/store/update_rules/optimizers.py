@@ -47,22 +47,9 @@ class Lion(Optimizer):
             )
         super().__init__(params, {"lr": lr, "betas": (beta1, beta2), "weight_decay": weight_decay})
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Update every parameter that has a gradient; return the closure's loss."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            options = {name: group[name] for name in ("lr", "betas", "weight_decay")}
-            for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                if "exp_avg" not in self.state[weight]:
-                    self.state[weight]["exp_avg"] = torch.zeros_like(weight)
-                lion(weight, weight.grad, self.state[weight]["exp_avg"], **options)
-        return loss
+        return _step_each(self, _update_by_lion, closure)
 
 
 class Lamb(Optimizer):
@@ -99,21 +86,21 @@ class Lamb(Optimizer):
         options = {"lr": lr, "betas": (beta1, beta2), "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, options)
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Update every parameter that has a gradient; return the closure's loss."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    _update(weight, weight.grad, self.state[weight], group)
-        return loss
+        return _step_each(self, _update_by_lamb, closure)
 
 
-def _update(
+def _update_by_lion(
+    weight: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]
+) -> None:
+    if "exp_avg" not in state:
+        state["exp_avg"] = torch.zeros_like(weight)
+    options = {name: group[name] for name in ("lr", "betas", "weight_decay")}
+    lion(weight, gradient, state["exp_avg"], **options)
+
+
+def _update_by_lamb(
     weight: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]
 ) -> None:
     if not state:
@@ -133,6 +120,21 @@ def _update(
     is_defined = (weight_norm > 0) & (norm > 0)
     ratio = torch.where(is_defined, weight_norm / norm, torch.ones_like(norm))
     weight.sub_(direction.mul_(ratio * group["lr"]))
+
+
+@torch.no_grad()
+def _step_each(
+    optimizer: Optimizer, update: Callable[..., None], closure: Callable[[], float] | None
+) -> float | None:
+    loss = None
+    if closure is not None:
+        with torch.enable_grad():
+            loss = closure()
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            if weight.grad is not None:
+                update(weight, weight.grad, optimizer.state[weight], group)
+    return loss
 
 
 OPTIMIZERS: Mapping[str, type[Optimizer]] = MappingProxyType(
