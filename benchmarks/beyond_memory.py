@@ -114,7 +114,7 @@ def main() -> None:
             turns.append(Turn(steps, rates[-2], rates[-1]))
         sampler.is_over.set()
         probe.close()
-        plan = PLAN.read(run / "plan.json")
+        plan = PLAN.read(run)
         parameters = plan.parameters
         share = compute_share(read_trace(run / "trace.json").select())
         result = _figures(parameters, turns, sampler)

@@ -112,7 +112,7 @@ def point_of(folder: Path, run: RunRecord, config: RunConfig, count: StepCount) 
     sample_tokens = sum(row.tokens for row in rows) / sum(sizes.at(row.step) for row in rows)
     tokens = sample_tokens * sizes.before(config.steps)
     conditions = run_conditions(config, count.sparsity)
-    identity = TOKENS.read(folder / TOKENS.file_name)
+    identity = TOKENS.read(folder)
     return TrainedPoint(
         loss=held_out[-1].loss,
         flops=(count.forward_flops + count.backward_flops) * tokens,

@@ -85,7 +85,7 @@ def main(folder: Path, shape: Shape) -> None:
     """Train, then print the predicted peak and the kernel's, in bytes."""
     torch.set_num_threads(1)
     result = Session(shape.config(folder), console=quiet()).train()
-    predicted = PLAN.read(result.folder / "plan.json").predicted_host_bytes
+    predicted = PLAN.read(result.folder).predicted_host_bytes
     sys.stdout.write(f"{predicted} {read_host_memory().peak_bytes}\n")
 
 

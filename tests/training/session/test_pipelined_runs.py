@@ -251,7 +251,7 @@ def test_a_run_whose_plan_chooses_equals_the_plain_loop(
     config = replace(pipelined_config(data, tmp_path), streaming=StreamingConfig(device="cpu"))
     done = pool.train(config, 4)
     assert differing_from_loop(done, config) == []
-    choice = PLAN.read(done.folder / "plan.json").choice
+    choice = PLAN.read(done.folder).choice
     assert choice is not None
     assert choice.pipelined_seconds is not None
     assert load_config(done.folder / "config.yaml").streaming.mode is None

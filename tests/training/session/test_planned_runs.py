@@ -40,7 +40,7 @@ def test_a_model_that_fits_is_resident(data: TinyData, tmp_path: Path) -> None:
 def test_the_plan_before_a_run_is_the_plan_of_the_run(data: TinyData, tmp_path: Path) -> None:
     config = replace(tiny_config(data, tmp_path, StoreTier.DISK), model=GPT)
     before = asdict(plan(config))
-    during = asdict(PLAN.read(train_quietly(config).folder / "plan.json"))
+    during = asdict(PLAN.read(train_quietly(config).folder))
     # Times are measured, if only once a process, and so is what the process holds.
     for key in ("predicted_step_seconds", "step_limit", "predicted_host_bytes"):
         del before[key], during[key]

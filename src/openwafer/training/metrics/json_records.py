@@ -36,16 +36,20 @@ class RunFile(Generic[Record]):
         text = json.dumps(document, ensure_ascii=False, default=vars)
         write_text(path_of(run_folder, "run_folder") / self.file_name, f"{text}\n")
 
-    def read(self, path: PathLike) -> Record:
-        """Read such a file.
+    def read(self, run_folder: PathLike) -> Record:
+        """Read the file.
 
         Raises `OpenwaferError`: run-file-missing, run-file-version, or run-file-corrupt with the
         key.
         """
-        path = path_of(path, "path")
+        path = path_of(run_folder, "run_folder") / self.file_name
         value = parse_json(read_text(path), str(path))
         check_format(value, self.format, self.version, str(path))
         return parse_record(self.record, value, str(path))
+
+    def read_if_present(self, run_folder: Path) -> Record | None:
+        """Read the file, or give None where there is none; for errors see :meth:`read`."""
+        return self.read(run_folder) if (run_folder / self.file_name).exists() else None
 
 
 def to_json(record: Any) -> str:

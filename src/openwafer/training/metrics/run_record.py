@@ -146,19 +146,19 @@ def load_run(run_folder: PathLike) -> RunRecord:
     run_folder = path_of(run_folder, "run_folder")
     config_path = run_folder / "config.yaml"
     config_text = read_text(config_path)
-    environment = _read_if_present(run_folder / ENVIRONMENT.file_name, ENVIRONMENT.read)
-    pictures = _read_if_present(run_folder / PICTURES.file_name, PICTURES.read) or MaskPictures()
+    environment = ENVIRONMENT.read_if_present(run_folder)
+    pictures = PICTURES.read_if_present(run_folder) or MaskPictures()
     return RunRecord(
         name=run_folder.resolve().name,
         config_text=config_text,
         config=_parse_config(config_text, config_path),
-        plan=PLAN.read(run_folder / PLAN.file_name),
+        plan=PLAN.read(run_folder),
         metrics=read_lines(run_folder / "metrics.jsonl", METRICS_FORMAT),
         validation=_read_if_present(
             run_folder / "validation.jsonl", lambda path: read_lines(path, VALIDATION_FORMAT)
         ),
         trace=_read_if_present(run_folder / "trace.json", read_trace),
-        sample=_read_if_present(run_folder / SAMPLE.file_name, SAMPLE.read),
+        sample=SAMPLE.read_if_present(run_folder),
         environment=environment.facts if environment else None,
         masks=_read_if_present(
             run_folder / "masks.jsonl", lambda path: read_lines(path, MASKS_FORMAT)

@@ -55,7 +55,7 @@ def plan_of_before(folder: RunFolder) -> PlanRecord | None:
     """What was planned when the run in a folder began or went on last, where that can be read."""
     if folder.config.is_file():
         with suppress(OpenwaferError):
-            return PLAN.read(folder.plan)
+            return PLAN.read(folder.path)
     return None
 
 
