@@ -1,10 +1,7 @@
 """Every script under benchmarks/ runs, at its quickest, and its own checks hold."""
 
-import ast
 import subprocess
 import sys
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -59,23 +56,6 @@ ON_TWO_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node
 def test_the_table_names_every_script() -> None:
     found = {path.name for path in BENCHMARKS.glob("*.py")} - PARTS
     assert found == {name for name in QUICKEST if "/" not in name}
-
-
-def is_there(name: str, module: str) -> bool:
-    """Whether a module has the name, or is a package with a module of that name."""
-    found = import_module(module)
-    is_package = hasattr(found, "__path__")
-    return hasattr(found, name) or (is_package and find_spec(f"{module}.{name}") is not None)
-
-
-def test_what_a_script_imports_of_the_product_exists() -> None:
-    missing = []
-    for path in BENCHMARKS.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("openwafer"):
-                module = str(node.module)
-                missing += [f"{path}: {a.name}" for a in node.names if not is_there(a.name, module)]
-    assert missing == []
 
 
 @pytest.mark.slow

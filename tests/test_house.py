@@ -10,6 +10,7 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType
 
@@ -260,6 +261,25 @@ def test_every_expected_error_has_its_text_checked() -> None:
         if not is_checked(item, call)
     ]
     assert unchecked == []
+
+
+def is_there(name: str, module: str) -> bool:
+    """Whether a module has the name, or is a package with a module of that name."""
+    found = importlib.import_module(module)
+    is_package = hasattr(found, "__path__")
+    return hasattr(found, name) or (is_package and find_spec(f"{module}.{name}") is not None)
+
+
+def test_what_scripts_import_of_the_product_exists() -> None:
+    missing = [
+        f"{place(path, node.lineno)}: {alias.name}"
+        for path in python_files("benchmarks", "scripts", "examples", "docs")
+        for node in nodes_of(path)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("openwafer")
+        for alias in node.names
+        if not is_there(alias.name, str(node.module))
+    ]
+    assert missing == []
 
 
 def names_from_openwafer(path: Path) -> set[str]:
