@@ -80,7 +80,7 @@ def own_loop(_: Path, *, is_streamed: bool) -> Iterator[TakeStep]:
     """A loop of a few lines."""
     model = build(with_vocab_size(TINY, VOCABULARY), seed=0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    clip: Callable[[float], Any] = partial(nn.utils.clip_grad_norm_, model.parameters())
+    clip: Callable[[float], Any] = partial(nn.utils.clip_grad_norm_, list(model.parameters()))
     streamed = stream_weights(model, optimizer, device_memory="300kB") if is_streamed else None
     if streamed is not None:
         clip = streamed.clip_grad_norm_
