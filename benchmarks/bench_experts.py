@@ -18,7 +18,7 @@ from openwafer.training.models import TransformersModel, build
 from openwafer.training.plan_record import Mode
 from openwafer.training.stream.assemble import assemble, plan_run
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.dry_run import Workload
+from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
 VOCABULARY = 256

@@ -28,8 +28,8 @@ from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import assemble, plan_run
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.placement import StoreTier
+from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
 ROOT = Path(__file__).parents[1]

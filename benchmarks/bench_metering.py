@@ -25,7 +25,7 @@ from openwafer.training.stream.execute.activations import Frame
 from openwafer.training.stream.execute.execution import Execution, StreamedExecution
 from openwafer.training.stream.execute.pass_watch import PassWatch
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.dry_run import Workload
+from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
 

@@ -9,8 +9,7 @@ from openwafer.cli.joined_systems import Forecast, draw_forecast
 from openwafer.cli.system_pictures import CHUNK_BYTES, FEW_NUMBERS, MODELS, draw_schedule
 from openwafer.planning.systems.published import usual_hop
 from openwafer.training.collectives import chunks
-from openwafer.training.stream.plan.joined_steps import LayerSeconds, ScheduledStep
-from openwafer.training.stream.plan.measured_step import MeasuredStep
+from openwafer.training.stream.plan.step_time import LayerSeconds, MeasuredStep, ScheduledStep
 from openwafer.training.stream.replicas.ownership import StoreSystems, owners_of
 from openwafer.training.stream.schedule import RecordBytes, UpdateTiming, Visit, build
 from tests.replica_steps.event_run import ModelledStep, run_events

@@ -248,7 +248,7 @@ TRAINING_FAULTS: Final = (
     Fault(
         "plan-without-gradients",
         "the predicted host memory leaves out the gradients that the store keeps",
-        "training/stream/plan/host_peak.py",
+        "training/stream/plan/report.py",
         "(KEPT_PARTS if plan.mode is Mode.RESIDENT else Part)",
         "KEPT_PARTS",
         (
@@ -259,7 +259,7 @@ TRAINING_FAULTS: Final = (
     Fault(
         "attention-flops",
         "the backward of fused attention counts without the scores that it makes again",
-        "training/stream/plan/fused_kernels.py",
+        "training/methods/counts/fused_kernels.py",
         "3 * query[-1] + 2 * gradient[-1]",
         "2 * query[-1] + 2 * gradient[-1]",
         (

@@ -17,7 +17,7 @@ from simpy import AllOf, Environment, Event, Store
 
 from openwafer.replica_steps import Joined
 from openwafer.replica_steps.joined import way_from
-from openwafer.training.stream.plan.joined_steps import ScheduledStep
+from openwafer.training.stream.plan.step_time import ScheduledStep
 from openwafer.training.stream.schedule import Kind, UpdateTiming
 from tests.replica_steps.network import Network, Process
 

@@ -8,7 +8,7 @@ import torch
 from openwafer.replica_steps import Joined, LayerWork, StreamedStep, replica_step
 from openwafer.training.session.systems import blocks_of
 from openwafer.training.store.layout import ArraySpec, RecordLayout, lay_out
-from openwafer.training.stream.plan.joined_steps import LayerSeconds, ScheduledStep
+from openwafer.training.stream.plan.step_time import LayerSeconds, ScheduledStep
 from openwafer.training.stream.replicas.ownership import StoreSystems, owners_of
 from openwafer.training.stream.schedule import RecordBytes, UpdateTiming, Visit, build
 from tests.replica_steps.event_run import ModelledStep, run_events

@@ -11,7 +11,7 @@ from openwafer.planning.system_plan import Section, SystemPlan, TrainingTask
 from openwafer.planning.systems.published import usual_hop
 from openwafer.planning.throughput import critical_batch_tokens
 from openwafer.replica_steps import ReplicaStep, replica_step
-from openwafer.training.stream.plan.measured_step import MeasuredStep
+from openwafer.training.stream.plan.step_time import MeasuredStep
 from openwafer.training.stream.replicas.ownership import StoreSystems
 
 USUAL_LINK = 12.5e9

@@ -23,9 +23,8 @@ from openwafer.training.stream.assemble import (
 )
 from openwafer.training.stream.execute.execution import Execution, StreamedExecution
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.chosen_device import make_device
-from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.placement import HostBudget, StoreTier, place
+from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.records import weights_of
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
@@ -123,7 +122,7 @@ class StreamedRun:
         self.model = self.run.build()
         self.optimizer = self.run.optimize(self.model)
         self.updater = Updater(self.optimizer, self.model)
-        device = make_device(self.planned.given.chosen_device)
+        device = self.planned.given.make_device()
         fresh = replace(self.planned, updater=self.updater, device=device)
         self.execution: Execution = assemble(self.model, fresh, folder=self.folder)
         self._gradients = StepGradients(is_clipped=True, is_scaled=False)

@@ -14,7 +14,7 @@ from openwafer.training.step import StepGradients, clip
 from openwafer.training.stream.assemble import Planned, assemble, plan_run
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.dry_run import Workload, autocast
+from openwafer.training.stream.plan.workload import Workload, autocast
 from openwafer.training.stream.records import weights_of
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 from tests.training.architectures import ARCHITECTURES, Architecture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.training.store.store_file import FileIo
-from openwafer.training.stream.plan.disk_rates import DiskRates, measure_disk
+from openwafer.training.stream.plan.machine import DiskRates, measure_disk
 
 
 class WithoutNames(FileIo):

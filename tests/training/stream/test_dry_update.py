@@ -8,8 +8,8 @@ from torch.optim import SGD, AdamW, Muon, Optimizer
 
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.link.updates import UpdateCounts, Updater
-from openwafer.training.stream.plan.dry_update import update_calls
 from openwafer.training.stream.plan.operators import CallsByKind
+from openwafer.training.stream.plan.step_time import update_calls
 from openwafer.training.stream.records import lay_out_records
 
 

@@ -15,8 +15,8 @@ from openwafer.training.store.layout import Part
 from openwafer.training.stream.assemble import assemble, plan_run
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.placement import StoreTier
+from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.schedule import RecordBytes, Visit, check
 from openwafer.training.stream.stream_options import PlanInput
 from tests.training.stream.both_loops import STREAMED

@@ -8,7 +8,7 @@ from torch import nn
 
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream.plan.dry_run import DryRun
-from openwafer.training.stream.plan.host_peak import host_peak
+from openwafer.training.stream.plan.report import host_peak
 from tests.training.stream.both_loops import STREAMED, Run, plan
 from tests.training.stream.small_gpt import gpt_run
 

@@ -6,7 +6,7 @@ import pytest
 
 from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import StepBytes
-from openwafer.training.stream.plan.joined_steps import JoinedPass, Passing, pass_seconds
+from openwafer.training.stream.plan.step_time import JoinedPass, Passing, pass_seconds
 from openwafer.training.stream.plan.traffic import StepTraffic
 from openwafer.training.stream.schedule import UpdateTiming
 from tests.training.stream.test_step_time import IDLE, NAMES, PAGE, make_plan

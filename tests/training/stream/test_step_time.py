@@ -10,13 +10,19 @@ from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_o
 from openwafer.training.store.parameter_store import Tier
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.layers import Partition
-from openwafer.training.stream.plan.disk_rates import DiskRates
 from openwafer.training.stream.plan.dry_run import DryRun
-from openwafer.training.stream.plan.joined_steps import JoinedPass
+from openwafer.training.stream.plan.machine import DiskRates
 from openwafer.training.stream.plan.operators import StepCalls
 from openwafer.training.stream.plan.placement import StorePlacement
 from openwafer.training.stream.plan.search import StreamPlan
-from openwafer.training.stream.plan.step_time import Overlap, Rates, StepTime, step_time, time_of
+from openwafer.training.stream.plan.step_time import (
+    JoinedPass,
+    Overlap,
+    Rates,
+    StepTime,
+    step_time,
+    time_of,
+)
 from openwafer.training.stream.plan.traffic import StepTraffic, bytes_of
 from openwafer.training.stream.schedule import RecordBytes, UpdateTiming, Visit, build
 

@@ -17,9 +17,10 @@ import torch
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.assemble import Planned
-from openwafer.training.stream.plan.dry_run import DryRun, DryRunSettings, Workload, dry_run
+from openwafer.training.stream.plan.dry_run import DryRun, DryRunSettings, dry_run
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.plan.search import StreamPlan, record_bytes
+from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.schedule import Schedule
 from tests.tables import case
 from tests.training.stream.axes import DEPTHS, HOST_BYTES, TIERS, Others, default_values

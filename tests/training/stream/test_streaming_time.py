@@ -10,9 +10,9 @@ from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.execute.pass_watch import ROOT, CallKind
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.plan.dry_run import DryRun
+from openwafer.training.stream.plan.machine import PassSeconds, streaming_seconds
 from openwafer.training.stream.plan.operators import StepCalls
 from openwafer.training.stream.plan.search import StreamPlan
-from openwafer.training.stream.plan.streaming_time import PassSeconds, streaming_seconds
 from openwafer.training.stream.schedule import Visit
 
 KEEP, RECOMPUTE = Activations.KEEP, Activations.RECOMPUTE

@@ -20,7 +20,7 @@ from openwafer.training.stream.execute.execution import (
 from openwafer.training.stream.execute.resident import ResidentExecution
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.link.updates import UpdateCounts, Updater
-from openwafer.training.stream.plan.dry_run import autocast
+from openwafer.training.stream.plan.workload import autocast
 from openwafer.training.stream.records import (
     borrowed_parts,
     lay_out_records,

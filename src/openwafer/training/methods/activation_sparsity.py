@@ -22,9 +22,8 @@ from openwafer.training.sparsity.activations.module import (
     slope_at_zero,
 )
 from openwafer.training.sparsity.activations.sources import inputs_of_linears
-from openwafer.training.stream.plan.dry_run import Workload, faked, placed
-from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
-from openwafer.training.stream.plan.hollow_copy import hollow_copy
+from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode, faked
+from openwafer.training.stream.plan.workload import Workload, hollow_copy, placed
 
 CPU = torch.device("cpu")
 

@@ -16,7 +16,7 @@ from openwafer.training.session.settings import Settings
 from openwafer.training.store.commits import Json
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.execute.micro_batches import Forward
-from openwafer.training.stream.plan.dry_run import Workload
+from openwafer.training.stream.plan.workload import Workload
 
 
 @dataclass(frozen=True)

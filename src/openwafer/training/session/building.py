@@ -40,7 +40,7 @@ from openwafer.training.session.systems import (
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.deferred_memory import DeferredMemory
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.dry_run import Workload
+from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
 # Above this share of the free memory, initial weights go through a scratch file to the store.

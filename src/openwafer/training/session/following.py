@@ -29,8 +29,7 @@ from openwafer.training.session.systems import BegunRun, BegunStep, Measure, Sys
 from openwafer.training.step import NotFiniteError
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.execute.execution import without_records
-from openwafer.training.stream.plan.chosen_device import make_device
-from openwafer.training.stream.plan.dry_run import autocast
+from openwafer.training.stream.plan.workload import autocast
 
 
 def follow(systems: Systems) -> None:
@@ -84,7 +83,7 @@ class _Follower:
         with TemporaryDirectory(prefix="openwafer-") as scratch:
             vocab_size = self._dataset.tokenizer.vocab_size
             self._model = build_hollow_model(config, vocab_size, Path(scratch))
-        self._device = make_device(plan_input(config, StoreOptions()).chosen_device)
+        self._device = plan_input(config, StoreOptions()).make_device()
         casting = partial(autocast, self._device.torch_device, config.precision.autocast_dtype)
         self._owned: OwnedRecords | None = None
         if begun.shares:

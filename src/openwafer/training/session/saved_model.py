@@ -31,7 +31,7 @@ from openwafer.training.stream.assemble import (
     plan_run,
 )
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.held_gradients import HeldGradients
+from openwafer.training.stream.plan.workload import HeldGradients
 from openwafer.training.stream.records import write_weights
 
 

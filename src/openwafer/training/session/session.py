@@ -50,7 +50,7 @@ from openwafer.training.session.training_loop import TrainResult, train
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.execute.execution import StepHook, each
-from openwafer.training.stream.plan.measured_step import MeasuredStep, measure_step
+from openwafer.training.stream.plan.step_time import MeasuredStep, measure_step
 
 Result = TypeVar("Result")
 

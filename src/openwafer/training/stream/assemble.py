@@ -39,18 +39,7 @@ from openwafer.training.stream.execute.resident import (
 from openwafer.training.stream.layers import Partition, partition
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import Admission, bare_copy
-from openwafer.training.stream.plan.chosen_device import has_own_memory, make_device
-from openwafer.training.stream.plan.dry_run import Workload, autocast
 from openwafer.training.stream.plan.experts import ExpertChoice, expert_weights, not_owned
-from openwafer.training.stream.plan.host_peak import (
-    expert_bytes,
-    host_peak,
-    lent_bytes,
-    owned_bytes,
-    resident_beside,
-    resident_now,
-)
-from openwafer.training.stream.plan.joined_steps import Passing
 from openwafer.training.stream.plan.placement import (
     HostBudget,
     StorePlacement,
@@ -65,13 +54,27 @@ from openwafer.training.stream.plan.refusals import (
     refuse_systems,
     refuse_uses,
 )
-from openwafer.training.stream.plan.report import report_of
-from openwafer.training.stream.plan.search import PlanRequest, StreamPlan
-from openwafer.training.stream.plan.sparse_store import dense_plan, sparse_use
-from openwafer.training.stream.plan.splits import SplitAt, make_plan, split_for_host
-from openwafer.training.stream.plan.step_time import Beside, Prediction, predict
+from openwafer.training.stream.plan.report import (
+    dense_plan,
+    expert_bytes,
+    host_peak,
+    lent_bytes,
+    owned_bytes,
+    report_of,
+    resident_beside,
+    resident_now,
+    sparse_use,
+)
+from openwafer.training.stream.plan.search import (
+    PlanRequest,
+    SplitAt,
+    StreamPlan,
+    make_plan,
+    split_for_host,
+)
+from openwafer.training.stream.plan.step_time import Beside, Passing, Prediction, predict
 from openwafer.training.stream.plan.traffic import PlannedBytes, bytes_of
-from openwafer.training.stream.plan.unseen import unseen
+from openwafer.training.stream.plan.workload import Workload, autocast, unseen
 from openwafer.training.stream.records import lay_out_records, write_weights
 from openwafer.training.stream.replicas.ownership import (
     HostMemory,
@@ -332,7 +335,7 @@ def _plan_run(
     weights: Iterable[torch.Tensor],
 ) -> Planned:
     workload = replace(workload, meets_others=given.systems > 1)
-    device, model = make_device(given.chosen_device), workload.model
+    device, model = given.make_device(), workload.model
     check_is_dense(model)
     split_at = _split_that_fits(model, updater, given, folder=folder)
     request = _request(workload, updater, given, device, split_at(), folder)
@@ -462,6 +465,10 @@ def _for_systems(given: PlanInput) -> PlanInput:
     return replace(given, options=streaming, by_expert=False, may_speculate=False)
 
 
+def _has_own_memory(device: Device) -> bool:
+    return device.torch_device.type != "cpu"
+
+
 def _overlaps(device: Device, given: PlanInput) -> bool:
     # What goes to other ranks is a copy, as what goes to a device with memory of its own.
     return device.is_asynchronous or given.systems > 1
@@ -535,7 +542,7 @@ def execute(
     """Execute a plan over a store that holds the model's records."""
     casting = partial(autocast, planned.device.torch_device, planned.workload.autocast_dtype)
     context = StepContext(planned.timing, casting, replicas)
-    if has_own_memory(planned.device):
+    if _has_own_memory(planned.device):
         for buffer in model.buffers():
             # The same tensor object, so that whoever holds it sees the values of training.
             buffer.data = buffer.to(planned.device.torch_device)
@@ -555,12 +562,12 @@ def execute(
         move = watch.move_graphs if replicas is None else None
         watch.admit = Admission(copied, planned.request, planned.plan, adopt, move)
         return execution
-    kind = DeviceResidentExecution if has_own_memory(planned.device) else ResidentExecution
+    kind = DeviceResidentExecution if _has_own_memory(planned.device) else ResidentExecution
     return kind(model, store, planned.updater, planned.device, context)
 
 
 def _mode(given: PlanInput, updater: Updater, device: Device) -> Mode | None:
-    if not (updater.keeps_masters and has_own_memory(device)):
+    if not (updater.keeps_masters and _has_own_memory(device)):
         return given.options.mode
     if given.options.mode is Mode.RESIDENT:
         raise error(
@@ -574,7 +581,7 @@ def _mode(given: PlanInput, updater: Updater, device: Device) -> Mode | None:
 
 def _resident_state_bytes(layouts: Iterable[RecordLayout], updater: Updater, device: Device) -> int:
     states = sum(layout.part_bytes(Part.STATES) for layout in layouts)
-    return states + (foreach_bytes(updater.optimizers) if has_own_memory(device) else 0)
+    return states + (foreach_bytes(updater.optimizers) if _has_own_memory(device) else 0)
 
 
 def _timing(
@@ -587,7 +594,7 @@ def _timing(
 
     What is undone is run again, so a step has to repeat its bits, as it does on the CPU.
     """
-    repeats = not has_own_memory(device) or torch.are_deterministic_algorithms_enabled()
+    repeats = not _has_own_memory(device) or torch.are_deterministic_algorithms_enabled()
     if not (given.may_speculate and repeats and folder is not None):
         return given.timing
     num_bytes = sum(layout.part_bytes(part) for layout in layouts for part in Part)

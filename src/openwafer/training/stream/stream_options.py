@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
+
 from openwafer.config import Bytes, convert_fields
+from openwafer.diagnostics import error
 from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import Activations, ExpertsWay, Mode, StoreUse
 from openwafer.training.store.parameter_store import StoreOptions
-from openwafer.training.stream.plan.chosen_device import ChosenDevice
+from openwafer.training.stream.device.cuda import CudaDevice
+from openwafer.training.stream.device.device import CpuDevice, Device
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import HostMemory, StoreSystems
 from openwafer.training.stream.schedule import UpdateTiming
@@ -86,11 +90,41 @@ class PlanInput:
     hosts: tuple[HostMemory, ...] = ()
     network: NetworkRates | None = None
 
-    @property
-    def chosen_device(self) -> ChosenDevice:
-        """Where the model is to run."""
-        name, rate = self.options.device, self.options.link_bytes_per_second
-        return ChosenDevice(name, self.device_memory_bytes, rate, self.systems)
+    def make_device(self) -> Device:
+        """The device that was chosen.
+
+        Raises:
+            OpenwaferError: ``device-unknown`` when there is no such name, ``device-missing`` when
+                it is not there, ``systems-device``.
+        """
+        chosen = self.options.device
+        is_cuda = chosen == "auto" and torch.cuda.is_available()
+        try:
+            torch_device = torch.device(
+                chosen if chosen != "auto" else "cuda" if is_cuda else "cpu"
+            )
+        except RuntimeError as cause:
+            raise error(
+                "device-unknown",
+                f"torch knows no device {chosen!r}",
+                help="write auto, cpu, cuda or cuda:1",
+            ) from cause
+        if self.systems > 1 and torch_device.type != "cpu":
+            raise error(
+                "systems-device",
+                f"{self.systems} systems train on the CPU, and the device is {torch_device}",
+                help="set streaming.device to cpu, or train on one system",
+            )
+        if torch_device.type == "cpu":
+            return CpuDevice(self.device_memory_bytes, self.options.link_bytes_per_second)
+        if torch_device.type == "cuda" and (torch_device.index or 0) < torch.cuda.device_count():
+            return CudaDevice(torch_device, self.device_memory_bytes)
+        raise error(
+            "device-missing",
+            f"the device {chosen!r} is not here",
+            notes=(f"torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices",),
+            help="use device: cpu, or install a torch build for this accelerator",
+        )
 
     @property
     def store_use(self) -> StoreUse | None:

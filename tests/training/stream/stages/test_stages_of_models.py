@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models import TransformersModel, build, loss_of
 from openwafer.training.stream.layers import partition
-from openwafer.training.stream.plan.dry_run import Workload
+from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.stages.flow import Flow, flow_of
 from openwafer.training.stream.stages.stage_module import StageModule
 from tests.training.session.tiny_model import TinyModel

@@ -56,7 +56,6 @@ from openwafer.training.stream.execute.execution import (
 )
 from openwafer.training.stream.execute.passes import PassObserver
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.records import lay_out_records, weights_of
 from openwafer.training.stream.replicas.loop_link import LoopLink
 from openwafer.training.stream.replicas.ownership import StoreShare
@@ -553,7 +552,7 @@ class FollowedHooks(ModelHooks):
     def _executed(self, begun: BegunLoop, home: LoopHome) -> StreamedExecution:
         """What runs the model: over records of its own, where this system has any."""
         model, systems, plan = self._model, self._systems, begun.contract.plan
-        device = make_device(home.given.chosen_device)
+        device = home.given.make_device()
         if not systems.are_dealt:
             return without_records(model, plan, device, nullcontext, systems.replicas)
         updater = Updater([*self._names], model, keeps_masters=home.keeps_masters)

@@ -64,7 +64,7 @@ from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.link.optimizer_states import loading_as_saved
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import loss_of_call
-from openwafer.training.stream.plan.dry_run import Workload
+from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.records import masters_of, weights_of
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 from openwafer.training.torch_private import pytree

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.diagnostics import counted, error
+from openwafer.training.methods.counts.fused_kernels import fused_kernels
 from openwafer.training.methods.counts.step_count import repeated_layers, sample_of
 from openwafer.training.methods.noise_scale import NoiseScaleKeys
-from openwafer.training.stream.plan.dry_run import Workload, autocast, faked, placed
-from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
-from openwafer.training.stream.plan.fused_kernels import fused_kernels
-from openwafer.training.stream.plan.hollow_copy import hollow_copy
+from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode, faked
 from openwafer.training.stream.plan.operators import CountingMeter, StepCalls
+from openwafer.training.stream.plan.workload import Workload, autocast, hollow_copy, placed
 from openwafer.training.torch_private import pytree
 
 CPU: Final = torch.device("cpu")

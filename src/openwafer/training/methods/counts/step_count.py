@@ -12,6 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from openwafer.training.methods.counts.fused_kernels import fused_kernels, num_attentions
 from openwafer.training.methods.noise_scale import NoiseScaleKeys
 from openwafer.training.session.building import (
     build_hollow_model,
@@ -21,11 +22,9 @@ from openwafer.training.session.building import (
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.precision import Precision, Weights
 from openwafer.training.stream.layers import Layer, partition
-from openwafer.training.stream.plan.dry_run import Workload, autocast, faked, placed
-from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
-from openwafer.training.stream.plan.fused_kernels import fused_kernels, num_attentions
-from openwafer.training.stream.plan.hollow_copy import hollow_copy
+from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode, faked
 from openwafer.training.stream.plan.operators import CountingMeter, StepCalls
+from openwafer.training.stream.plan.workload import Workload, autocast, hollow_copy, placed
 from openwafer.training.torch_private import pytree
 
 CPU: Final = torch.device("cpu")

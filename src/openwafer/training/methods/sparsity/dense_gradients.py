@@ -15,7 +15,7 @@ from openwafer.training.sparsity.masks.structures import Shape
 from openwafer.training.sparsity.parameters import SparseParameter
 from openwafer.training.sparsity.rooms import packed_linears, rooms_of
 from openwafer.training.stream.execute.execution import Execution
-from openwafer.training.stream.plan.held_gradients import HeldGradients
+from openwafer.training.stream.plan.workload import HeldGradients
 
 GRADIENT_BYTES: Final = 4
 CANDIDATE_BYTES: Final = 4 + 8

@@ -31,7 +31,7 @@ from openwafer.training.sparsity.options import SparsityGroup, WrittenSparsity, 
 from openwafer.training.sparsity.packed_linear import is_plain, pack_linears
 from openwafer.training.sparsity.parameters import SparseParameter, resolve
 from openwafer.training.sparsity.rooms import packed_linears
-from openwafer.training.stream.plan.dry_run import Workload
+from openwafer.training.stream.plan.workload import Workload
 
 
 @dataclass(frozen=True)

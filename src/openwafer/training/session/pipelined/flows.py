@@ -9,7 +9,7 @@ from openwafer.training.session.forward import Inputs, ModelForward
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.plan.admission import bare_copy
-from openwafer.training.stream.plan.dry_run import Workload
+from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.stages.flow import Flow, flow_of
 
 Kind = tuple[object, ...]

@@ -26,7 +26,6 @@ from openwafer.training.session.pipelined.stage_trainer import StageTrainer
 from openwafer.training.session.systems import Systems
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.parameter_store import closed_on_error
-from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.systems.owner import LendParts, TakeParts, serve
 
 
@@ -44,7 +43,7 @@ def following_stages(systems: Systems, begun: BegunStages) -> Iterator[Callable[
     updater = make_updater(optimizers, model, alone)
     updater.counts = begun.counts
     workload = make_workload(model, alone, begun.vocab_size)
-    device = make_device(plan_input(config, StoreOptions()).chosen_device)
+    device = plan_input(config, StoreOptions()).make_device()
     flows = Flows(workload, begun.stages.layers)
     parts = StageParts(config, workload, updater, device, begun.stages, flows)
     with closed_on_error(store_of(begun.stages, systems)) as store:

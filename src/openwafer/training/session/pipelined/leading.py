@@ -23,7 +23,7 @@ from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import StepContext
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.dry_run import Workload, autocast
+from openwafer.training.stream.plan.workload import Workload, autocast
 from openwafer.training.stream.records import write_weights
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.stages.stage_execution import FlowOf, JoinedStages, StageExecution

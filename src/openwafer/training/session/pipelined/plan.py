@@ -22,7 +22,6 @@ from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.layers import PINNED, Partition, partition
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.chosen_device import make_device
 from openwafer.training.stream.plan.machine import operators_seconds
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.plan.refusals import shared_state
@@ -143,7 +142,7 @@ def _passing_bytes(flow: Flow, cut: int) -> int:
 
 def refuse(planned: Planned, config: RunConfig) -> None:
     """Refuse what a run in stages cannot do."""
-    make_device(plan_input(config, StoreOptions()).chosen_device)
+    plan_input(config, StoreOptions()).make_device()
     if planned.plan.changed:
         raise shared_state(planned.plan.changed, "a stage sees what its own layers change")
     refused = refused_option(config)

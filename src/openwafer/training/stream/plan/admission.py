@@ -15,8 +15,6 @@ from torch import nn
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Mode
 from openwafer.training.stream.execute.pass_watch import CallKind, Graph
-from openwafer.training.stream.plan.dry_run import Workload
-from openwafer.training.stream.plan.hollow_copy import copy_with
 from openwafer.training.stream.plan.search import (
     PlanRequest,
     Shortfall,
@@ -24,7 +22,7 @@ from openwafer.training.stream.plan.search import (
     dry_run_of,
     try_plan,
 )
-from openwafer.training.stream.plan.unseen import unseen
+from openwafer.training.stream.plan.workload import Workload, copy_with, unseen
 from openwafer.training.torch_private import pytree
 
 Adopt: TypeAlias = Callable[[StreamPlan], None]

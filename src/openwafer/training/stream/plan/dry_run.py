@@ -4,60 +4,53 @@ The same executor walks the same schedule over a copy of the model made of fake 
 peak it meters is the peak the real step will have, activations and temporaries included.
 """
 
-import logging
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from functools import cache, partial
-from itertools import chain, pairwise
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
 import torch
-from torch import nn
-from torch.overrides import TorchFunctionMode
 
-from openwafer.diagnostics import OpenwaferError, error
+from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
-from openwafer.training.store.layout import RecordLayout
-from openwafer.training.stream.device.device import CpuDevice, MemoryMeter, Submitted, Transfer
-from openwafer.training.stream.device.weights import DeviceWeights, WeightUses
+from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.stream.device.device import CpuDevice, Submitted, Transfer
+from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.attachment import Function
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.layer_state import Order
 from openwafer.training.stream.execute.micro_batches import Forward, run_forward
-from openwafer.training.stream.execute.pass_watch import CallKind
+from openwafer.training.stream.execute.pass_watch import CallKind, TensorForm
 from openwafer.training.stream.execute.passes import PassObserver
 from openwafer.training.stream.execute.snapshot import Snapshot
 from openwafer.training.stream.forms.weight_form import forms_of
 from openwafer.training.stream.layers import PINNED, Partition
 from openwafer.training.stream.link.host_link import DryLink
-from openwafer.training.stream.plan.backward_failures import let_hooks_raise, walked_backward
-from openwafer.training.stream.plan.changed_state import Derived, harmless_names
-from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
-from openwafer.training.stream.plan.held_gradients import HeldGradients
-from openwafer.training.stream.plan.hollow_copy import hollow_copy
-from openwafer.training.stream.plan.like_layers import CallForm, LayerCalls, with_one_array
+from openwafer.training.stream.plan.code_watch import (
+    UNCOUNTED,
+    Derived,
+    ForwardWatch,
+    NotedUses,
+    SavedWeights,
+    WatchingMeter,
+    harmless_names,
+    let_hooks_raise,
+    walked_backward,
+)
+from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode, faked
 from openwafer.training.stream.plan.operators import (
-    ASK_DEVICE,
-    Allocation,
     CountingMeter,
     StepCalls,
 )
-from openwafer.training.stream.plan.uncounted_writes import UNCOUNTED, UncountedWrites
-from openwafer.training.stream.plan.unrepeatable import ForwardWatch
+from openwafer.training.stream.plan.workload import Workload, autocast, hollow_copy, placed
 from openwafer.training.stream.schedule import Kind, Schedule, UpdateTiming, Visit
 from openwafer.training.torch_private import (
-    DisableTorchFunction,
-    FakeTensorMode,
     disable_current_modes,
     execution_engine,
     pytree,
 )
-
-Batch = object
-Result = TypeVar("Result")
-LossOf = Callable[[nn.Module, Batch], torch.Tensor]
 
 # What code raises that misses what a skipped layer would have done.
 FAILURES: Final = (
@@ -72,29 +65,20 @@ FAILURES: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Workload:
-    """What a step computes.
+class CallForm(NamedTuple):
+    """A layer's call that can be skipped.
 
     Attributes:
-        model: the model, its parameters on any device, the meta device too.
-        batches: one example a micro-batch, trees of tensors of the sizes of the real ones.
-        loss_of: runs the model on a batch and returns its scalar loss.
-        autocast_dtype: dtype of the autocast that the step runs under, or ``None``.
-        allocation: makes the context in which it allocates.
-        is_graded: whether backward follows, or the batches are only evaluated.
-        held_gradients: what some steps hold beside what this one shows.
-        meets_others: whether micro-batches that are not shown come between two of these.
+        operators: a hash of their kinds, in their order.
+        passed: form of its only tensor result, which is that of its first tensor argument, too.
+        leaf: number of that result among the leaves of what it returns.
+        tree: of those leaves.
     """
 
-    model: nn.Module
-    batches: Sequence[Batch]
-    loss_of: LossOf
-    autocast_dtype: torch.dtype | None = None
-    allocation: Allocation = nullcontext
-    is_graded: bool = True
-    held_gradients: HeldGradients = HeldGradients()  # noqa: RUF009 - frozen
-    meets_others: bool = False
+    operators: int
+    passed: TensorForm
+    leaf: int
+    tree: pytree.TreeSpec
 
 
 @dataclass(frozen=True)
@@ -178,154 +162,6 @@ class DryDevice(CpuDevice):
         """See :class:`~openwafer.training.stream.device.device.Device`."""
         self._leaving = source if self.is_asynchronous else None
         return super().download(source, destination, after)
-
-
-@cache
-def _computes(operator: Any) -> bool:
-    return operator.namespace != "prim" and not operator.is_view
-
-
-@cache
-def _writes(operator: Any) -> bool:
-    return bool(operator._schema.is_mutable)  # noqa: SLF001 - torch has no other way to it
-
-
-def _writes_foreign(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an operator writes to a tensor that is not fake; inputs alone are taken as fake."""
-    if not _writes(operator):
-        return False
-    schema = operator._schema  # noqa: SLF001 - torch has no other way to it
-    written = {
-        argument.name: index
-        for index, argument in enumerate(schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    }
-    values = [
-        args[index] if index < len(args) else kwargs.get(name) for name, index in written.items()
-    ]
-    return any(type(leaf) is torch.Tensor for leaf in pytree.tree_leaves(values))
-
-
-class _WatchingMeter(CountingMeter):
-    """A meter that also notes uses of weights that are not on the device, and writes to others.
-
-    Attributes:
-        host_peak_bytes: see :attr:`DryRun.host_bytes`.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.host_peak_bytes = 0
-        self._aside = MemoryMeter()
-        self.weights: DeviceWeights | None = None
-        self.misused: dict[str, None] = {}
-        self.written: dict[str, None] = {}
-        self.offset: dict[str, None] = {}
-        self.uncounted = UncountedWrites()
-        # Called where an operator on fake tensors writes to one that is not.
-        self.on_foreign_write: Callable[[], None] | None = None
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is ASK_DEVICE:
-            return args[0].fake_device
-        # Modes that watch functions have seen this one's; to them each shape read here is another.
-        with DisableTorchFunction():
-            return self._watched(func, types, args, kwargs)
-
-    def _watched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if self.weights is not None and not self.is_paused and _computes(func):
-            for leaf in pytree.arg_tree_leaves(*args, **(kwargs or {})):
-                if isinstance(leaf, torch.Tensor):
-                    name = self.weights.released_parameter(leaf)
-                    if name is not None:
-                        self.misused[name] = None
-            if _writes(func):
-                self._note_writes(self.weights, func, args, kwargs or {})
-        if self.weights is not None and func is torch.ops.aten.as_strided.default:
-            self._note_offset(self.weights, *args, **(kwargs or {}))
-        if self.on_foreign_write is not None and _writes_foreign(func, args, kwargs or {}):
-            self.on_foreign_write()
-        out = super().__torch_dispatch__(func, types, args, kwargs)
-        self._note_host_bytes(out if self.is_paused and _computes(func) else None)
-        return out
-
-    def _note_host_bytes(self, put_aside: object) -> None:
-        for leaf in () if put_aside is None else pytree.tree_leaves(put_aside):
-            if isinstance(leaf, torch.Tensor) and not self.counts(leaf):
-                self._aside.count(leaf)
-        if self.used_bytes + self._aside.used_bytes <= self.host_peak_bytes:
-            return
-        held = self._aside.used_bytes
-        if self.weights is not None and self.weights.device.torch_device.type == "cpu":
-            held += self.used_bytes - self.weights.lent_bytes
-        self.host_peak_bytes = max(self.host_peak_bytes, held)
-
-    def _note_offset(
-        self,
-        weights: DeviceWeights,
-        tensor: torch.Tensor,
-        _size: object,
-        _stride: object,
-        storage_offset: int | None = None,
-    ) -> None:
-        """A weight that shares its storage is not where it would be in one of its own."""
-        # What is as large as its storage is a slot, whose views this program takes.
-        is_whole = tensor.untyped_storage().nbytes() == tensor.nbytes
-        name = None if storage_offset is None or is_whole else weights.bound_parameter(tensor)
-        if name is not None and weights.offset_bytes(name):
-            self.offset[name] = None
-
-    def _note_writes(self, weights: DeviceWeights, func: Any, args: Any, kwargs: Any) -> None:
-        for argument, value in zip(func._schema.arguments, args, strict=False):  # noqa: SLF001
-            if argument.is_write:
-                if isinstance(value, torch.Tensor):
-                    self.uncounted.note_write(value)
-                for leaf in pytree.tree_leaves((value, kwargs)):
-                    name = weights.bound_parameter(leaf) if torch.is_tensor(leaf) else None
-                    if name is not None:
-                        self.written[name] = None
-
-
-_GRADIENT: Final[Any] = torch.Tensor.grad
-_OF_GRADIENT: Final = (_GRADIENT.__get__, _GRADIENT.__set__)
-
-
-class _SavedWeights(TorchFunctionMode):
-    """Refuses a backward that reads or writes ``.grad`` of a weight that it had saved.
-
-    In a plain loop that tensor is the parameter. Here it is another tensor of the same values, as
-    it is under any saved-tensor hooks, and a gradient that is written to it is lost.
-    """
-
-    def __init__(self, weights: DeviceWeights, visits: Sequence[Visit]) -> None:
-        super().__init__()
-        self._weights = weights
-        records = chain.from_iterable(visit.records for visit in visits)
-        self._num_calls = Counter(chain.from_iterable(map(weights.names, records)))
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _OF_GRADIENT:
-            name = self._weights.bound_parameter(args[0])
-            is_parameter = isinstance(args[0], nn.Parameter)
-            is_given = func == _GRADIENT.__set__ and args[1] is not None
-            if name is not None and is_parameter and is_given and self._num_calls[name] > 1:
-                raise error(
-                    "gradient-of-calls",
-                    f"a backward gives {name!r} its .grad, and its layer is called more than once "
-                    "in a forward: the gradient of each call leaves for the store by itself",
-                    help="return the gradient from backward, or keep the layer's weights in a "
-                    "tensor of your own, such as weight.main_grad",
-                )
-            if name is not None and not is_parameter:
-                raise error(
-                    "saved-weight-gradient",
-                    f"a backward uses .grad of the saved weight {name!r}, which is not the "
-                    "parameter here: a gradient written to it would be lost",
-                    help="return the gradient from backward; to add it up elsewhere, keep the "
-                    "parameter, ctx.weight = weight, and use a tensor of your own, such as "
-                    "weight.main_grad",
-                )
-        return func(*args, **(kwargs or {}))
 
 
 @dataclass(frozen=True)
@@ -448,25 +284,6 @@ def _staged(
         stage.executor.detach()
 
 
-class _NotedUses(WeightUses):
-    """Notes what a step's code does with weights, which the step is then refused for."""
-
-    def __init__(self, meter: _WatchingMeter, pinned: Sequence[str]) -> None:
-        self._meter, self._pinned = meter, pinned
-
-    def written(self, name: str) -> None:
-        """See :class:`WeightUses`."""
-        self._meter.written[name] = None
-
-    def kept(self, names: Sequence[str]) -> None:
-        """See :class:`WeightUses`."""
-        self._meter.misused.update(dict.fromkeys(n for n in names if n not in self._pinned))
-
-    def saved(self, layer: str, tensor: torch.Tensor) -> None:
-        """See :class:`WeightUses`."""
-        self._meter.uncounted.note_saved(layer, tensor)
-
-
 class _Stage(PassObserver):
     """A hollow copy of the model with an executor of its own."""
 
@@ -490,7 +307,7 @@ class _Stage(PassObserver):
         let_hooks_raise(self.model, is_fake=self.is_fake)
         self.batches = [placed(batch, mode, torch_device) for batch in workload.batches]
         self.depends_on_values = mode is None
-        self.device.meter = self.meter = _WatchingMeter()
+        self.device.meter = self.meter = WatchingMeter()
         if mode is not None:
             self.meter.call = mode.call
         # A run that skips layers knows few of their weights.
@@ -499,7 +316,7 @@ class _Stage(PassObserver):
             for name, form in forms_of(self.model, split.sliced).items()
             if not split.record_of.keys().isdisjoint(form.stored)
         }
-        uses = _NotedUses(self.meter, split.records.get(PINNED, ()))
+        uses = NotedUses(self.meter, split.records.get(PINNED, ()))
         self.weights = DeviceWeights(forms, layouts, self.device, uses=uses)
         self.meter.weights = self.weights
         for record in split.records:
@@ -662,7 +479,7 @@ class _Stage(PassObserver):
             # A run weighs its losses and scales them, which takes scalars of its own.
             scaled = [loss / 2 * 2 for loss in losses]
             ones = [torch.ones_like(loss) for loss in scaled]
-            saved = _SavedWeights(self.weights, self.executor.visits())
+            saved = SavedWeights(self.weights, self.executor.visits())
             with walked_backward(is_fake=self.is_fake), saved:
                 # As torch.autograd.backward does, which leaves such modes outside.
                 execution_engine.run_backward(
@@ -681,42 +498,168 @@ class _Stage(PassObserver):
         return {name: reason for name, reason in refused.items() if reason} | found | uncounted
 
 
-def faked(walk: Callable[[RememberingFakeMode | None], Result]) -> Result:
-    """Run ``walk`` on fake tensors, or on real ones where an operator has no fake form."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    was_disabled, log.disabled = log.disabled, True
-    try:
-        with RememberingFakeMode(allow_non_fake_inputs=True) as mode:
-            return walk(mode)
-    except RuntimeError:
-        # Data-dependent control flow, or an operator without a fake form: a genuine fault of the
-        # model comes up again below.
-        return walk(None)
-    finally:
-        log.disabled = was_disabled
+def like_earlier_ones(
+    names: Sequence[str], forms: Mapping[str, CallForm], policies: Mapping[str, Activations]
+) -> dict[str, str]:
+    """The layers that need not be walked, each with the first of those that it is like.
 
-
-def autocast(
-    torch_device: torch.device, dtype: torch.dtype | None
-) -> AbstractContextManager[object]:
-    """Autocast to ``dtype``; a context that does nothing for ``None``.
-
-    A cast weight is not kept for a second use: it would stay on the device until the forward ends,
-    and the gradients of its uses would be added in ``dtype``.
+    Args:
+        names: of the layers in the order of their calls.
+        forms: of those that can be skipped.
+        policies: what becomes of their activations.
     """
-    if dtype is None:
-        return nullcontext()
-    return torch.autocast(torch_device.type, dtype=dtype, cache_enabled=False)
+    kinds = [(forms.get(name, name), policies.get(name)) for name in names]
+    places = list(zip([None, *kinds], kinds, [*kinds[1:], None], strict=False))
+    first = {place: index for index, place in reversed(list(enumerate(places)))}
+    last = {place: index for index, place in enumerate(places)}
+    return {
+        names[index]: names[first[place]]
+        for index, place in enumerate(places)
+        if first[place] < index < last[place] and names[index] in forms
+    }
 
 
-def placed(batch: Batch, mode: FakeTensorMode | None, torch_device: torch.device) -> Batch:
-    """A copy of a batch on a device, fake where a mode is given."""
+def with_one_array(
+    split: Partition, layouts: Mapping[str, RecordLayout], skipped: Collection[str]
+) -> tuple[Partition, Mapping[str, RecordLayout]]:
+    """Records as large as before, of which those of skipped layers hold their last array alone.
 
-    def place(tensor: torch.Tensor) -> torch.Tensor:
-        # A leaf: a graph that leads to it is the caller's, and no fake mode can look at it.
-        with disable_current_modes():
-            alone = tensor.detach().requires_grad_(tensor.requires_grad)
-        moved = alone if mode is None else mode.from_tensor(alone)
-        return moved.to(torch_device)
+    Where no operator is called, views of the others would be made for nothing.
+    """
+    few = {
+        name: replace(layout, parts={part: places[-1:] for part, places in layout.parts.items()})
+        for name, layout in layouts.items()
+        if name in skipped
+    }
+    last = {name: (layout.parts[Part.WEIGHTS][0].spec.name,) for name, layout in few.items()}
+    return Partition(split.layers, {**split.records, **last}), {**layouts, **few}
 
-    return pytree.tree_map_only(torch.Tensor, place, batch)
+
+class LayerCalls:
+    """Sees the calls of layers in a dry run, and answers those of skipped layers.
+
+    Args:
+        meter: of the run.
+        skipped: names of layers, each with that of an earlier one that it is like.
+    """
+
+    def __init__(self, meter: CountingMeter, skipped: Mapping[str, str]) -> None:
+        self.skipped = skipped
+        self._meter = meter
+        self._forms: dict[str, set[CallForm | None]] = {}
+        self._visit: list[str] = []
+        # Of walked layers: what a call leaves, and the leaves of what the last one returned.
+        self._left_bytes: dict[str, int] = {}
+        self._returned: dict[str, list[Any]] = {}
+
+    def __call__(self, layer: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call a layer, or answer for it."""
+        self._visit.append(layer)
+        given = [one for one in pytree.tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        if layer in self.skipped:
+            return self._pass_on(self.skipped[layer], given[0])
+        self._meter.operators_hash = 0
+        out = function(*args, **kwargs)
+        form = self._form_of(layer, given, out)
+        self._forms.setdefault(layer, set()).add(form)
+        return out
+
+    def end_visit(self, left_bytes: int) -> None:
+        """The calls of a layer by all micro-batches are over, and have left so many bytes."""
+        if self._visit:
+            self._left_bytes[self._visit[-1]] = left_bytes // len(self._visit)
+            self._visit.clear()
+
+    def forms(self, visits: Sequence[str]) -> dict[str, CallForm]:
+        """The form of every layer that was visited once and can be skipped."""
+        found = {name: _only(self._forms.get(name, ())) for name in visits}
+        return {name: form for name, form in found.items() if form and visits.count(name) == 1}
+
+    def _form_of(self, layer: str, given: Sequence[torch.Tensor], out: object) -> CallForm | None:
+        leaves, tree = pytree.tree_flatten(out)
+        found = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        if len(found) != 1 or not given:
+            return None
+        passed = _form_of(leaves[found[0]])
+        if not passed.requires_grad or passed != _form_of(given[0]):
+            return None
+        leaves[found[0]] = None
+        self._returned[layer] = leaves
+        return CallForm(self._meter.operators_hash, passed, found[0], tree)
+
+    def _pass_on(self, like: str, given: torch.Tensor) -> Any:
+        form = _only(self._forms[like])
+        assert form is not None
+        left = [torch.empty(self._left_bytes[like], dtype=torch.uint8, device=given.device)]
+        out = given.view_as(given)
+        # A backward that has come here has taken what the forward left.
+        out.register_hook(lambda _: left.clear())
+        leaves = list(self._returned[like])
+        leaves[form.leaf] = out
+        return pytree.tree_unflatten(leaves, form.tree)
+
+
+def _form_of(tensor: torch.Tensor) -> TensorForm:
+    return TensorForm(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.requires_grad)
+
+
+def _only(forms: Collection[CallForm | None]) -> CallForm | None:
+    return next(iter(forms)) if len(forms) == 1 else None
+
+
+@dataclass(frozen=True)
+class ResidentRun:
+    """What a step of the plain loop needs.
+
+    Attributes:
+        peak_bytes: most device bytes of weights, gradients and activations; states come on top.
+        weights_bytes: those of the weights.
+        activation_bytes: device bytes that each layer call of a micro-batch leaves behind.
+        calls: of operators.
+    """
+
+    peak_bytes: int
+    weights_bytes: int
+    activation_bytes: tuple[int, ...]
+    calls: StepCalls
+
+
+def resident_run(
+    workload: Workload, layers: Sequence[str], torch_device: torch.device
+) -> ResidentRun:
+    """Run one step as the plain loop does, without its weights.
+
+    Args:
+        workload: the step.
+        layers: names of the modules whose calls are told apart.
+        torch_device: where the step will run.
+    """
+
+    def walk(mode: RememberingFakeMode | None) -> ResidentRun:
+        model = hollow_copy(workload.model, torch_device)
+        let_hooks_raise(model, is_fake=mode is not None)
+        left: list[list[int]] = []
+        with CountingMeter() as meter:
+            if mode is not None:
+                meter.call = mode.call
+            for parameter in model.parameters():
+                meter.count(parameter)
+            weights_bytes = meter.used_bytes
+            for name in layers:
+                module = model.get_submodule(name)
+                module.register_forward_pre_hook(lambda *_: left[-1].append(meter.used_bytes))
+            for batch in workload.batches:
+                given = placed(batch, mode, torch_device)
+                left.append([meter.used_bytes])
+                with autocast(torch_device, workload.autocast_dtype):
+                    loss = workload.loss_of(model, given)
+                left[-1].append(meter.used_bytes)
+                with walked_backward(is_fake=mode is not None):
+                    loss.backward()
+        # What runs before the first layer counts as its own, what runs behind each layer, too.
+        marks = left[0][:1] + left[0][2:]
+        activation_bytes = tuple(after - before for before, after in pairwise(marks))
+        calls = StepCalls(meter.take_calls())
+        return ResidentRun(meter.peak_bytes, weights_bytes, activation_bytes, calls)
+
+    return faked(walk)

@@ -29,8 +29,8 @@ from openwafer.training.stream.forms.expert_modules import (
 )
 from openwafer.training.stream.layers import PINNED
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.dry_run import Workload
 from openwafer.training.stream.plan.search import StreamPlan
+from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.replicas.ownership import StoreSystems
 from openwafer.training.stream.schedule import Kind
 

@@ -5,13 +5,16 @@ alone. torch's own cache of that takes a quarter of a millisecond a call, a plan
 thousands of calls, and layers are alike.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import torch
 
-from openwafer.training.stream.plan.operators import num_spanned
+from openwafer.training.stream.plan.operators import (
+    num_spanned,
+)
 from openwafer.training.torch_private import (
     DispatchModeKey,
     FakeTensor,
@@ -25,6 +28,7 @@ from openwafer.training.torch_private import (
 )
 
 Key: TypeAlias = tuple[object, ...]
+
 
 # What an operator returns may depend on values, or on more of its arguments than their kinds.
 _UNFORESEEABLE: Final = frozenset(
@@ -235,3 +239,21 @@ def _needed_bytes(tensor: torch.Tensor) -> int:
     if tensor.storage_offset() or tensor.requires_grad:
         return -1
     return num_spanned(tensor.shape, tensor.stride()) * tensor.element_size()
+
+
+Result = TypeVar("Result")
+
+
+def faked(walk: Callable[[RememberingFakeMode | None], Result]) -> Result:
+    """Run ``walk`` on fake tensors, or on real ones where an operator has no fake form."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    was_disabled, log.disabled = log.disabled, True
+    try:
+        with RememberingFakeMode(allow_non_fake_inputs=True) as mode:
+            return walk(mode)
+    except RuntimeError:
+        # Data-dependent control flow, or an operator without a fake form: a genuine fault of the
+        # model comes up again below.
+        return walk(None)
+    finally:
+        log.disabled = was_disabled

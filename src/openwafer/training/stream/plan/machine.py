@@ -6,18 +6,40 @@ be tried is reckoned from two rates; operators on sparse weights are tried with 
 part where they are large.
 """
 
+import os
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from itertools import cycle
+from pathlib import Path
 from statistics import median
 from typing import Final
 
 import torch
+import xxhash
 from torch import nn
 
-from openwafer.training.stream.device.device import Device
+from openwafer.training.plan_record import Activations, Mode
+from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.store.pages import HostBuffer
+from openwafer.training.store.parameter_store import ParameterStore, StoreOptions, Tier
+from openwafer.training.store.store_file import (
+    FileIo,
+    TransferError,
+    free_bytes_of,
+    open_direct,
+    transfer_fully,
+)
+from openwafer.training.stream import schedule as schedules
+from openwafer.training.stream.device.device import ALWAYS_METERED, CpuDevice, Device
+from openwafer.training.stream.execute.execution import StepContext, StreamedExecution
+from openwafer.training.stream.layers import partition
+from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.plan.dry_run import DryRunSettings, dry_run
 from openwafer.training.stream.plan.operators import (
     Allocation,
     Calls,
@@ -25,15 +47,28 @@ from openwafer.training.stream.plan.operators import (
     CountingMeter,
     Operator,
 )
+from openwafer.training.stream.plan.search import StreamPlan, record_bytes
+from openwafer.training.stream.plan.workload import Workload
+from openwafer.training.stream.records import lay_out_records
+from openwafer.training.stream.schedule import Schedule, UpdateTiming, Visit
+from openwafer.training.stream.step_plan import StepPlan
 
 NUM_CALLS: Final = 3
+
+
 # It is a part of every call of a step: that other programs hold some trials up must not show.
 NUM_OVERHEAD_CALLS: Final = 15
+
+
 # Operators above these are reckoned: a trial has to be short and take little memory.
 LONGEST_TRIAL_SECONDS: Final = 0.05
 LARGEST_TRIAL_BYTES: Final = 256 << 20
+
+
 # Weights of smaller products stay in caches from one use to the next.
 SMALLEST_COLD_BYTES: Final = 1 << 20
+
+
 # Larger than caches.
 STREAMED_BYTES: Final = 64 << 20
 LINK_BYTES: Final = 32 << 20
@@ -209,3 +244,291 @@ def _seconds(
 def _await(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+NUM_LAYERS: Final = 4
+WIDTH: Final = 16
+NUM_STEPS: Final = 9
+
+
+# With more of them, each takes what one of these takes.
+MOST_MICRO_BATCHES: Final = 4
+CPU: Final = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class PassSeconds:
+    """Seconds by pass.
+
+    Either may be below zero: under the mode that counts operators autograd calls some that it
+    otherwise does not.
+    """
+
+    forward: float = 0.0
+    backward: float = 0.0
+
+
+def streaming_seconds(plan: StreamPlan, device: Device) -> PassSeconds:
+    """What streaming takes in a step beside its operators, on a device that is host memory.
+
+    Zero for other devices, for which it is not measured, and for resident plans.
+    """
+    if plan.mode is not Mode.STREAMED or device.is_asynchronous:
+        return PassSeconds()
+    calls = Counter(plan.policies.get(visit.layer, Activations.KEEP) for visit in plan.dry.visits)
+    # A loop may call parts of its model, and never the whole.
+    num_micro_batches = max(len(plan.dry.kinds), 1)
+    num_tried = min(num_micro_batches, MOST_MICRO_BATCHES)
+    each = {policy: _call_seconds(policy, num_tried) for policy in calls}
+    times = num_micro_batches / num_tried
+    return PassSeconds(
+        times * sum(number * each[policy].forward for policy, number in calls.items()),
+        times * sum(number * each[policy].backward for policy, number in calls.items()),
+    )
+
+
+@cache
+def _call_seconds(policy: Activations, num_micro_batches: int) -> PassSeconds:
+    """What the micro-batches' call of a layer takes beside operators; measured once a process."""
+    with torch.random.fork_rng(), torch.enable_grad():
+        small = _SmallStep(policy, num_micro_batches)
+        took = small.run()
+    calls = small.dry.calls
+    return PassSeconds(
+        (took.forward - operators_seconds(calls.forward, CPU)) / NUM_LAYERS,
+        (took.backward - operators_seconds(calls.backward, CPU)) / NUM_LAYERS,
+    )
+
+
+class _SmallStep:
+    """A step of a small model whose layers have the weights and operators of usual ones.
+
+    Attributes:
+        dry: tells its operators.
+    """
+
+    def __init__(self, policy: Activations, num_micro_batches: int) -> None:
+        self._model = nn.Sequential(*(_layer() for _ in range(NUM_LAYERS)))
+        # One weight alone is updated: updates are timed by themselves.
+        trained = [next(self._model.parameters())]
+        self._updater = Updater(torch.optim.SGD(trained, lr=0.0, fused=True), self._model)
+        self._split = partition(self._model, min_layer_bytes=0)
+        self._layouts = lay_out_records(
+            self._split,
+            parameters=dict(self._model.named_parameters()),
+            state_arrays=self._updater.state_arrays,
+            keeps_gradients=False,
+        )
+        self._policies = {layer.name: policy for layer in self._split.layers}
+        self._schedule = self._scheduled()
+        batches = [torch.ones(1, WIDTH, WIDTH)] * num_micro_batches
+        self._workload = Workload(self._model, batches, _loss_of)
+        settings = DryRunSettings(self._policies, self._schedule)
+        self.dry = dry_run(self._workload, self._split, self._layouts, CPU, settings)
+
+    def _scheduled(self) -> Schedule:
+        sizes = record_bytes(self._split, self._layouts, [*dict(self._model.named_parameters())])
+        return schedules.build(
+            [Visit(layer.name, layer.records) for layer in self._split.layers],
+            sizes,
+            timing=UpdateTiming.ON_PUSH,
+            capacity_bytes=max(size.weights for size in sizes.values()),
+        )
+
+    def run(self) -> PassSeconds:
+        """Median seconds of this thread by pass, of steps that are not metered."""
+        plan = StepPlan(
+            Mode.STREAMED,
+            self._split,
+            self._layouts,
+            self._schedule,
+            self._policies,
+            0,
+            self.dry.received,
+            len(self._workload.batches),
+        )
+        context = StepContext(UpdateTiming.ON_PUSH, nullcontext)
+        with _store_in_memory(self._layouts) as store:
+            execution = StreamedExecution(
+                self._model, plan, store, self._updater, CpuDevice(), context
+            )
+            with closing(execution):
+                steps = [self._timed(execution) for _ in range(ALWAYS_METERED + 1 + NUM_STEPS)]
+        timed = steps[-NUM_STEPS:]
+        return PassSeconds(
+            median(step.forward for step in timed), median(step.backward for step in timed)
+        )
+
+    def _timed(self, execution: StreamedExecution) -> PassSeconds:
+        turn = 0.0
+
+        def root(losses: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+            nonlocal turn
+            turn = time.thread_time()
+            return losses
+
+        start = time.thread_time()
+        forwards = [partial(_loss_of, self._model, batch) for batch in self._workload.batches]
+        execution.run(forwards, root, None)
+        execution.complete_step(1.0)
+        return PassSeconds(turn - start, time.thread_time() - turn)
+
+
+def _layer() -> nn.Module:
+    return nn.TransformerEncoderLayer(
+        WIDTH, 2, dim_feedforward=2 * WIDTH, dropout=0.0, batch_first=True, norm_first=True
+    )
+
+
+def _loss_of(model: nn.Module, batch: object) -> torch.Tensor:
+    loss: torch.Tensor = model(batch).sum()
+    return loss
+
+
+def _store_in_memory(layouts: Mapping[str, RecordLayout]) -> ParameterStore:
+    tiers = {(name, part): Tier.DRAM for name in layouts for part in Part}
+    return ParameterStore.create(layouts.values(), tiers, folder=None, ring_bytes=0)
+
+
+# The file is as long as can be written meanwhile, at most this.
+LARGEST_BYTES: Final = 256 << 20
+FILL_SECONDS: Final = 0.1
+READ_SECONDS: Final = 0.08
+BOTH_SECONDS: Final = 0.16
+
+
+# A disk with less room beside the file is not touched.
+SPARE_SHARE: Final = 8
+_FILE_IO: Final = FileIo()
+
+
+@dataclass(frozen=True)
+class DiskRates:
+    """Bytes a second by direct I/O.
+
+    Attributes:
+        read: while nothing is written.
+        both: read and written together, while both go on.
+        host_seconds_per_byte: time of a processor for a byte read or written, checksum included.
+    """
+
+    read: float
+    both: float
+    host_seconds_per_byte: float = 0.0
+
+    def seconds(self, read_bytes: int, written_bytes: int) -> float:
+        """Time to read and write so much, at once as far as there is both to do."""
+        paired = min(read_bytes, written_bytes)
+        rest = max(read_bytes, written_bytes) - paired
+        return 2 * paired / self.both + rest / (self.read if read_bytes > paired else self.both)
+
+
+_DISKS: Final[dict[tuple[int, FileIo], DiskRates | None]] = {}
+
+
+def measure_disk(folder: Path, file_io: FileIo = _FILE_IO) -> DiskRates | None:
+    """Rates of the disk that ``folder`` is on or would be made on, measured once a process.
+
+    A file without a name is written, read and written again for about a third of a second; nothing
+    is left of it however the process ends. ``None`` where that cannot be done: the folder may not
+    be written to, the disk is nearly full, or its file system has no such files or no direct I/O.
+    """
+    parent = folder.absolute()
+    while not parent.is_dir():
+        parent = parent.parent
+    key = parent.stat().st_dev, file_io
+    if key not in _DISKS:
+        _DISKS[key] = _measure_disk(parent, file_io)
+    return _DISKS[key]
+
+
+def _measure_disk(folder: Path, file_io: FileIo) -> DiskRates | None:
+    if free_bytes_of(folder) < SPARE_SHARE * LARGEST_BYTES:
+        return None
+    try:
+        descriptor, is_direct = open_direct(file_io, folder, os.O_RDWR | os.O_TMPFILE)
+    except OSError:
+        return None
+    try:
+        return _probe(descriptor, file_io) if is_direct else None
+    except (OSError, TransferError):
+        return None
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class _Thread:
+    """Transfers of one kind, one after the other, each of one of these units.
+
+    Attributes:
+        transfer: reads or writes a buffer at an offset.
+        buffer: one unit.
+        offsets: where the units begin; after the last one comes the first again.
+    """
+
+    transfer: Callable[[memoryview, int], None]
+    buffer: memoryview
+    offsets: Sequence[int]
+
+    def run(self, end_seconds: float) -> int:
+        """Transfer until then, at least one unit; return how many bytes."""
+        num_bytes = 0
+        for offset in cycle(self.offsets):
+            self.transfer(self.buffer, offset)
+            num_bytes += len(self.buffer)
+            if time.perf_counter() >= end_seconds:
+                break
+        return num_bytes
+
+
+def _probe(descriptor: int, file_io: FileIo) -> DiskRates:
+    options = StoreOptions()
+    read, write = (
+        partial(transfer_fully, call, descriptor) for call in (file_io.read, file_io.write)
+    )
+    unit_bytes = options.io_unit_bytes
+    noise = HostBuffer(unit_bytes)
+    # Zeros may be kept without being written.
+    noise.tensor.random_(generator=torch.Generator())
+    written = noise.window(0, unit_bytes)
+    offsets = _fill(write, written)
+    middle = len(offsets) // 2
+    readers = [
+        _Thread(read, HostBuffer(unit_bytes).window(0, unit_bytes), offsets[:middle])
+        for _ in range(options.num_readers)
+    ]
+    writers = [_Thread(write, written, offsets[middle:]) for _ in range(options.num_writers)]
+    alone, _ = _rate(readers, READ_SECONDS)
+    both, host_seconds = _rate(readers + writers, BOTH_SECONDS)
+    return DiskRates(alone, both, host_seconds + _checksum_seconds(written))
+
+
+def _checksum_seconds(unit: memoryview) -> float:
+    start_seconds = time.thread_time()
+    xxhash.xxh3_64(unit)
+    return (time.thread_time() - start_seconds) / len(unit)
+
+
+def _fill(write: Callable[[memoryview, int], None], unit: memoryview) -> range:
+    """Write a unit, at least twice, until time or length is over; return the offsets.
+
+    Blocks that were never written take longer to write, and need not be read.
+    """
+    unit_bytes = len(unit)
+    end_seconds = time.perf_counter() + FILL_SECONDS
+    for offset in range(0, LARGEST_BYTES, unit_bytes):
+        write(unit, offset)
+        if offset and time.perf_counter() >= end_seconds:
+            break
+    return range(0, offset + unit_bytes, unit_bytes)
+
+
+def _rate(threads: Sequence[_Thread], seconds: float) -> tuple[float, float]:
+    """Bytes a second of all threads together, and processor seconds of this process a byte."""
+    with ThreadPoolExecutor(len(threads)) as pool:
+        start_seconds, start_host = time.perf_counter(), time.process_time()
+        ends = [pool.submit(thread.run, start_seconds + seconds) for thread in threads]
+        num_bytes = sum(end.result() for end in ends)
+        wall = time.perf_counter() - start_seconds
+        return num_bytes / wall, (time.process_time() - start_host) / num_bytes

@@ -2,8 +2,9 @@
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 
 import torch
@@ -11,14 +12,37 @@ from torch import nn
 
 from openwafer.figures import Origin
 from openwafer.training import plan_record as record
-from openwafer.training.plan_record import ExpertUse, Mode, PlannedLayer, PlanRecord
-from openwafer.training.store.layout import Part, RecordLayout, slice_of, whole_name
+from openwafer.training.metrics.host_memory import OWN_STATUS, read_host_memory
+from openwafer.training.plan_record import (
+    ExpertUse,
+    Mode,
+    PlannedLayer,
+    PlanRecord,
+    SparseUse,
+    SparseWeight,
+    StepBytes,
+)
+from openwafer.training.sparsity.packed.room import PackedRoom
+from openwafer.training.sparsity.packed_linear import PackedLinear
+from openwafer.training.sparsity.rooms import is_pattern, packed_linears, rooms_of
+from openwafer.training.store.layout import (
+    KEPT_PARTS,
+    ArraySpec,
+    Part,
+    RecordLayout,
+    lay_out,
+    slice_of,
+    whole_name,
+)
+from openwafer.training.store.pages import PAGE_MAP, resident_bytes
 from openwafer.training.store.parameter_store import Tier
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.plan.placement import StorePlacement
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.plan.step_time import Prediction
 from openwafer.training.stream.plan.traffic import PlannedBytes
+from openwafer.training.stream.replicas.ownership import StoreShare
+from openwafer.training.stream.schedule import Action, Kind
 
 INFERRED = dict.fromkeys(
     (
@@ -155,3 +179,193 @@ def _has_numbers(dtype: torch.dtype) -> bool:
 
 def _part_bytes(layouts: Sequence[RecordLayout], part: Part) -> int:
     return sum(layout.part_bytes(part) for layout in layouts)
+
+
+Layouts = Mapping[str, RecordLayout]
+
+
+def dense_plan(plan: StreamPlan, model: nn.Module) -> StreamPlan:
+    """The same plan for the model with dense weights, to count what its steps would move."""
+    rooms = rooms_of(model)
+    layouts = dense_layouts(plan.layouts, model)
+    if plan.schedule is None:
+        return replace(plan, layouts=layouts)
+    received = set(plan.received) & rooms.keys()
+
+    def pushed(action: Action) -> Action:
+        if action.kind is not Kind.PUSH:
+            return action
+        sparse, dense = (
+            of[action.target].bytes_of_weights(received) for of in (plan.layouts, layouts)
+        )
+        return replace(action, num_bytes=action.num_bytes + dense - sparse)
+
+    actions = tuple(map(pushed, plan.schedule.actions))
+    return replace(plan, layouts=layouts, schedule=replace(plan.schedule, actions=actions))
+
+
+def dense_layouts(layouts: Layouts, model: nn.Module) -> dict[str, RecordLayout]:
+    """The same records with whole weights, and states and gradients of whole weights."""
+    rooms = rooms_of(model)
+    return {
+        record: lay_out(
+            record,
+            tuple(_dense(layout, Part.WEIGHTS, rooms)),
+            tuple(_dense(layout, Part.STATES, rooms)),
+            tuple(_dense(layout, Part.GRADIENTS, rooms)),
+        )
+        for record, layout in layouts.items()
+    }
+
+
+def sparse_use(layouts: Layouts, model: nn.Module, dense_step: StepBytes) -> SparseUse:
+    """What the sparse weights of a model take.
+
+    Args:
+        layouts: of its records.
+        model: in its sparse form.
+        dense_step: what a step would move with :func:`dense_plan`.
+    """
+    rooms = rooms_of(model)
+    dense = dense_layouts(layouts, model)
+    return SparseUse(
+        weights=tuple(_weight(name, module) for name, module in packed_linears(model).items()),
+        parameters=sum(
+            math.prod(spec.shape)
+            for layout in dense.values()
+            for spec in _specs(layout, Part.WEIGHTS)
+        ),
+        values_bytes=_bytes(layouts, Part.WEIGHTS, rooms),
+        states_bytes=_bytes(layouts, Part.STATES, rooms),
+        pattern_bytes=sum(room.num_bytes for room in rooms.values()),
+        dense_values_bytes=_bytes(dense, Part.WEIGHTS, rooms),
+        dense_states_bytes=_bytes(dense, Part.STATES, rooms),
+        dense_step_bytes=dense_step,
+    )
+
+
+def _weight(name: str, module: PackedLinear) -> SparseWeight:
+    room, skipping = module.room, module.multiplication.skipping
+    return SparseWeight(name, *room.shape, room.capacity, skipping.from_tokens, skipping.gain)
+
+
+def _specs(layout: RecordLayout, part: Part) -> Iterator[ArraySpec]:
+    return (place.spec for place in layout.parts[part])
+
+
+def _owner(spec: ArraySpec, rooms: Mapping[str, PackedRoom]) -> str | None:
+    """The sparse weight whose values, or a state or gradient of them, an array holds."""
+    name = spec.name.rpartition("/")[2]
+    return name if name in rooms else None
+
+
+def _dense(
+    layout: RecordLayout, part: Part, rooms: Mapping[str, PackedRoom]
+) -> Iterator[ArraySpec]:
+    for spec in _specs(layout, part):
+        owner = _owner(spec, rooms)
+        if owner is not None and spec.shape == (rooms[owner].capacity,):
+            yield replace(spec, shape=rooms[owner].shape)
+        elif not is_pattern(spec.name, rooms):
+            yield spec
+
+
+def _bytes(layouts: Layouts, part: Part, rooms: Mapping[str, PackedRoom]) -> int:
+    return sum(
+        spec.num_bytes
+        for layout in layouts.values()
+        for spec in _specs(layout, part)
+        if _owner(spec, rooms) is not None
+    )
+
+
+def resident_now() -> int | None:
+    """Bytes of the process's resident set; ``None`` where the kernel does not say."""
+    return read_host_memory().resident_bytes if OWN_STATUS.exists() else None
+
+
+def resident_beside(weights: Iterable[torch.Tensor]) -> int | None:
+    """Bytes of the resident set that is left when these weights have gone to the store."""
+    if not PAGE_MAP.exists():
+        return None
+    storages = {
+        storage.data_ptr(): storage
+        for storage in map(torch.Tensor.untyped_storage, weights)
+        if storage.device.type == "cpu"
+    }
+    return read_host_memory().resident_bytes - sum(map(resident_bytes, storages.values()))
+
+
+def host_peak(beside_bytes: int, plan: StreamPlan, share: StoreShare) -> int:
+    """The most host memory that the process will hold, planning included.
+
+    Args:
+        beside_bytes: the resident set without store and step.
+        plan: the step.
+        share: what the store holds.
+    """
+    sizes = {
+        (record, part): layout.part_bytes(part)
+        for record, layout in share.layouts.items()
+        for part in (KEPT_PARTS if plan.mode is Mode.RESIDENT else Part)
+    }
+    on_disk = sum(
+        num_bytes for key, num_bytes in sizes.items() if share.tiers.get(key) is Tier.DISK
+    )
+    store_bytes = sum(sizes.values()) - on_disk + min(on_disk, share.ring_bytes)
+    return max(beside_bytes + store_bytes + plan.dry.host_bytes, read_host_memory().peak_bytes)
+
+
+def lent_bytes(plan: StreamPlan) -> int:
+    """Most bytes of weights that a device uses in the memory of the store's ring."""
+    if plan.schedule is None:
+        return 0
+    nested = (layer for layer in plan.split.layers if layer.parent is not None)
+    largest = max((_weights_of(plan, layer.records) for layer in nested), default=0)
+    # The layer's code may hold on to what it took of two experts before.
+    return plan.schedule.capacity_bytes + plan.nested_capacity_bytes + 2 * largest
+
+
+def _weights_of(plan: StreamPlan, records: Iterable[str]) -> int:
+    return sum(plan.layouts[record].part_bytes(Part.WEIGHTS) for record in records)
+
+
+def expert_bytes(plan: StreamPlan, *, joins: bool) -> int:
+    """Most bytes of gradients of experts beside the store: the zeros of one that is not used.
+
+    Args:
+        plan: the step.
+        joins: whether somebody watches gradients, as clipping does; those of the weights of one
+            layer are joined then.
+    """
+    by_layer: Counter[str] = Counter()
+    largest = 0
+    for layer in plan.split.layers:
+        if layer.slice_of is not None and layer.parent is not None:
+            num_bytes = plan.layouts[layer.name].part_bytes(Part.WEIGHTS)
+            by_layer[layer.parent] += num_bytes
+            largest = max(largest, num_bytes)
+    return largest + (max(by_layer.values(), default=0) if joins else 0)
+
+
+def owned_bytes(
+    plan: StreamPlan, owned: Collection[str], num_micro_batches: int, *, joins: bool
+) -> int:
+    """The same where ranks compute the experts they own for all of them.
+
+    Args:
+        plan: the step.
+        owned: records of this rank.
+        num_micro_batches: of all ranks, whose gradients of one layer are kept apart.
+        joins: whether norms are taken, until which all gradients are kept; a whole weight comes to
+            one rank for that.
+    """
+    by_layer: Counter[str] = Counter()
+    by_weight: Counter[str] = Counter()
+    for layer in plan.split.layers:
+        if layer.slice_of is not None and layer.parent is not None:
+            num_bytes = plan.layouts[layer.name].part_bytes(Part.WEIGHTS)
+            by_weight[layer.slice_of] += num_bytes
+            by_layer[layer.parent] += num_bytes if layer.name in owned else 0
+    apart = num_micro_batches * max(by_layer.values(), default=0)
+    return apart + (by_layer.total() + 2 * max(by_weight.values(), default=0) if joins else 0)

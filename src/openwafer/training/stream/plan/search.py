@@ -5,32 +5,46 @@ that are like others. The predicted peak of the plan that is chosen is metered, 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
 
 import torch
+from torch import nn
 
-from openwafer.diagnostics import did_you_mean, error
+from openwafer.diagnostics import OpenwaferError, did_you_mean, error
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.store.layout import Part, RecordLayout, whole_name
 from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.execute.layer_state import Order
 from openwafer.training.stream.execute.pass_watch import StepContract
 from openwafer.training.stream.forms.weight_form import UsedWholeError
-from openwafer.training.stream.layers import PINNED, Layer, Partition, pin, unsliced
+from openwafer.training.stream.layers import (
+    PINNED,
+    Layer,
+    Partition,
+    parameter_bytes,
+    pin,
+    unsliced,
+)
+from openwafer.training.stream.plan.code_watch import UNCOUNTED
 from openwafer.training.stream.plan.dry_run import (
     DryRun,
     DryRunSettings,
-    Workload,
     dry_run,
     harmless_changes,
+    like_earlier_ones,
+    resident_run,
     shortened_run,
 )
-from openwafer.training.stream.plan.like_layers import like_earlier_ones
 from openwafer.training.stream.plan.operators import StepCalls
-from openwafer.training.stream.plan.resident_run import resident_run
-from openwafer.training.stream.plan.uncounted_writes import UNCOUNTED
+from openwafer.training.stream.plan.placement import (
+    HostBudget,
+    record_without_room,
+    too_large_to_update,
+)
+from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.schedule import RecordBytes, Schedule, UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
 
@@ -581,3 +595,115 @@ def record_bytes(
         for record in split.records
         if record != PINNED
     }
+
+
+SplitAt: TypeAlias = Callable[..., Partition]
+"""Makes the split whose layers are no larger than ``max_layer_bytes``, where they can be split."""
+LAYERS_IN_BUDGET: Final = 3
+
+
+def split_for_host(
+    model: nn.Module,
+    split_at: SplitAt,
+    shares: Callable[[Partition], Iterable[tuple[Mapping[str, RecordLayout], HostBudget]]],
+) -> SplitAt:
+    """Splits no coarser than the hosts can update, record by record.
+
+    Args:
+        model: what is split.
+        split_at: makes splits of any size.
+        shares: makes the records of a split, those of each store, with what that may use.
+
+    Raises:
+        OpenwaferError: ``host-memory-too-small`` when a record of the finest split is too large,
+            ``store-too-large`` when all of them are and may not go to a disk.
+    """
+    too_large: tuple[RecordLayout, HostBudget] | None = None
+    sizes = sorted({0, *map(parameter_bytes, model.modules())}, reverse=True)
+    for limit in (None, *sizes):
+        too_large = _without_room(shares(split_at(max_layer_bytes=limit)))
+        if too_large is None:
+            return split_at if limit is None else partial(_no_coarser, split_at, limit)
+    assert too_large is not None
+    raise too_large_to_update(*too_large)
+
+
+def _without_room(
+    shares: Iterable[tuple[Mapping[str, RecordLayout], HostBudget]],
+) -> tuple[RecordLayout, HostBudget] | None:
+    for layouts, host in shares:
+        record = record_without_room(layouts, host)
+        if record is not None:
+            return record, host
+    return None
+
+
+def _no_coarser(
+    split_at: SplitAt, most_bytes: int, max_layer_bytes: int | None = None
+) -> Partition:
+    limit = most_bytes if max_layer_bytes is None else min(max_layer_bytes, most_bytes)
+    return split_at(max_layer_bytes=limit)
+
+
+def make_plan(request: PlanRequest, split_at: SplitAt) -> StreamPlan:
+    """Choose the fastest plan that fits the budget.
+
+    Args:
+        request: what is planned; its split is one of those tried.
+        split_at: makes the splits.
+
+    Raises:
+        OpenwaferError: ``device-budget-too-small`` when even the leanest plan does not fit, with
+            the smallest budget that does.
+    """
+    shortfalls: dict[int, Shortfall] = {}
+    budget = request.budget_bytes
+    for limit, split in _splits(request.workload.model, split_at, budget):
+        found = try_plan(replace(request, split=split))
+        if isinstance(found, StreamPlan):
+            return found
+        shortfalls[limit] = found
+    smallest = min(shortfalls.values(), key=lambda found: found.peak_bytes)
+    assert budget is not None
+    for limit, split in _splits(request.workload.model, split_at, smallest.peak_bytes):
+        needed = LAYERS_IN_BUDGET * limit
+        if limit in shortfalls or needed >= smallest.peak_bytes:
+            continue
+        found = try_plan(replace(request, split=split))
+        if isinstance(found, StreamPlan):
+            return found
+        # It is tried by itself where the budget lets its layers be so large.
+        reached = replace(found, peak_bytes=max(found.peak_bytes, needed))
+        smallest = min(smallest, reached, key=lambda one: one.peak_bytes)
+    raise _too_small(smallest, budget)
+
+
+def _splits(
+    model: nn.Module, split_at: SplitAt, budget: int | None
+) -> Iterator[tuple[int, Partition]]:
+    """Different splits under a budget, coarse to fine, each with the limit where it begins."""
+    if budget is None:
+        yield 0, split_at(max_layer_bytes=None)
+        return
+    sizes = {parameter_bytes(module) for module in model.modules()}
+    last = None
+    for limit in sorted({0} | {size for size in sizes if size <= budget // LAYERS_IN_BUDGET})[::-1]:
+        split = split_at(max_layer_bytes=limit)
+        if split != last:
+            yield limit, split
+        last = split
+
+
+def _too_small(shortfall: Shortfall, budget: int) -> OpenwaferError:
+    run, peak = shortfall.run, shortfall.peak_bytes
+    largest = max(
+        zip(run.activation_bytes, (visit.layer for visit in run.visits), strict=False),
+        default=(0, "none"),
+    )
+    return error(
+        "device-budget-too-small",
+        f"{shortfall.which} needs {peak:,} bytes on the device, and the budget is {budget:,} bytes "
+        f"({peak - budget:,} short)",
+        notes=(f"the forward of {largest[1]!r} leaves {largest[0]:,} bytes, more than any other",),
+        help="raise the device budget, or lower the micro-batch size or the sequence length",
+    )

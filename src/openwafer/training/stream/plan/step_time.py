@@ -6,24 +6,52 @@ read and all is written, cannot be done in the forward pass.
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from math import inf
 from pathlib import Path
+from typing import Final, NamedTuple
 
 import torch
 
+from openwafer.replica_steps import Joined, LayerWork, StreamedStep, replica_step
+from openwafer.training.collectives.chunks import chunk_bytes_at
+from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import Limit, Mode, StepBytes
+from openwafer.training.store.layout import ArraySpec, Part, RecordLayout
 from openwafer.training.stream.device.device import Device
-from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.disk_rates import DiskRates, measure_disk
-from openwafer.training.stream.plan.dry_update import update_calls
-from openwafer.training.stream.plan.joined_steps import JoinedPass, Passing, pass_seconds
-from openwafer.training.stream.plan.machine import measure_link, measure_rates, operators_seconds
-from openwafer.training.stream.plan.operators import Allocation
+from openwafer.training.stream.layers import PINNED
+from openwafer.training.stream.link.updates import UpdateCounts, Updater
+from openwafer.training.stream.plan.fake_tensors import faked
+from openwafer.training.stream.plan.machine import (
+    DiskRates,
+    measure_disk,
+    measure_link,
+    measure_rates,
+    operators_seconds,
+    streaming_seconds,
+)
+from openwafer.training.stream.plan.operators import (
+    Allocation,
+    Calls,
+    CallsByKind,
+    CountingMeter,
+    Operator,
+)
 from openwafer.training.stream.plan.search import StreamPlan
-from openwafer.training.stream.plan.streaming_time import streaming_seconds
 from openwafer.training.stream.plan.traffic import StepTraffic
-from openwafer.training.stream.schedule import UpdateTiming
+from openwafer.training.stream.replicas.ownership import StoreSystems, owners_of
+from openwafer.training.stream.schedule import (
+    Action,
+    Kind,
+    RecordBytes,
+    Schedule,
+    UpdateTiming,
+    Visit,
+)
+from openwafer.training.torch_private import FakeTensorMode
 
 Work = Mapping[Limit, float]
 """Seconds that each part of the machine is busy in a pass."""
@@ -74,6 +102,178 @@ def step_time(passes: Sequence[Work], overlap: Overlap, least: Sequence[float]) 
     totals = {limit: sum(work.get(limit, 0.0) for work in passes) for limit in Limit}
     seconds = sum(map(max, map(overlap.seconds, passes), least))
     return StepTime(seconds, max(totals, key=totals.__getitem__))
+
+
+@dataclass(frozen=True)
+class LayerSeconds:
+    """What a device takes for a layer and a micro-batch; a backward with its recomputation."""
+
+    forward: float
+    backward: float
+
+
+def layer_seconds(
+    visits: Sequence[Visit], sizes: Mapping[str, RecordBytes], forward: float, backward: float
+) -> dict[str, LayerSeconds]:
+    """What layers take of passes of so many seconds: they share these as they share weights."""
+    own = {visit.layer: sum(sizes[record].weights for record in visit.records) for visit in visits}
+    total = sum(own[visit.layer] for visit in visits)
+    shares = {layer: num_bytes / total for layer, num_bytes in own.items()}
+    return {name: LayerSeconds(one * forward, one * backward) for name, one in shares.items()}
+
+
+@dataclass(frozen=True)
+class ScheduledStep:
+    """A streamed step, and what its parts take.
+
+    Attributes:
+        schedule, visits, sizes: of the step; see :func:`~openwafer.training.stream.schedule.build`.
+        layers: seconds of each layer for one micro-batch.
+        updates: seconds of the update of each trained record.
+    """
+
+    schedule: Schedule
+    visits: Sequence[Visit]
+    sizes: Mapping[str, RecordBytes]
+    layers: Mapping[str, LayerSeconds]
+    updates: Mapping[str, float]
+
+    def streamed(self, micro_batches: int, owners: Mapping[str, int]) -> StreamedStep:
+        """The step as the formula takes it.
+
+        Gradients of shared weights leave with their first use, and a layer of several records has
+        the owner of the largest.
+
+        Args:
+            micro_batches: of all systems.
+            owners: the system whose store has a record.
+        """
+        layers, seen = [], set[str]()
+        forward, backward = self._fetched()
+        for visit in self.visits:
+            new = [record for record in visit.records if record not in seen]
+            seen.update(new)
+            takes = self.layers[visit.layer]
+            largest = max(visit.records, key=lambda record: self.sizes[record].weights)
+            layers.append(
+                LayerWork(
+                    takes.forward,
+                    takes.backward,
+                    sum(self.sizes[record].weights for record in visit.records),
+                    sum(self.sizes[record].gradients for record in new),
+                    sum(self.updates.get(record, 0.0) for record in new),
+                    (forward[visit.layer], backward[visit.layer]),
+                    owners[largest],
+                )
+            )
+        is_on_fetch = self.schedule.timing is UpdateTiming.ON_FETCH
+        return StreamedStep(layers, micro_batches, self.schedule.capacity_bytes, is_on_fetch)
+
+    def _fetched(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Bytes that each layer is the next to use, fetched for its forward and its backward."""
+        records_of = {visit.layer: visit.records for visit in self.visits}
+        by_pass: dict[Kind, Counter[str]] = {Kind.FORWARD: Counter(), Kind.BACKWARD: Counter()}
+        waiting: Counter[str] = Counter()
+        for action in self.schedule.actions:
+            if action.kind is Kind.FETCH:
+                waiting[action.target] += action.num_bytes
+            elif action.kind in by_pass:
+                used = records_of[action.target]
+                by_pass[action.kind][action.target] += sum(waiting.pop(one, 0) for one in used)
+        return by_pass[Kind.FORWARD], by_pass[Kind.BACKWARD]
+
+
+@dataclass(frozen=True)
+class Passing:
+    """Systems that weights and gradients pass between.
+
+    Attributes:
+        rates: measured.
+        num_systems: how many there are.
+        owners: the system whose store has a record.
+    """
+
+    rates: NetworkRates
+    num_systems: int
+    owners: Mapping[str, int]
+
+
+class JoinedPass(NamedTuple):
+    """What a pass takes on several systems.
+
+    Attributes:
+        network: that links are busy, beside compute.
+        rows: for those that are computed elsewhere, which compute waits for.
+        computing: with the operators of its layers, some of which links wait for.
+    """
+
+    network: float
+    rows: float
+    computing: float
+
+
+def pass_seconds(
+    plan: StreamPlan, traffic: StepTraffic, passing: Passing, computing: Sequence[float]
+) -> tuple[JoinedPass, JoinedPass]:
+    """Seconds of the forward and of the backward pass of a step on several systems.
+
+    Args:
+        plan, traffic: of one of them.
+        passing: see :class:`Passing`.
+        computing: seconds of the operators, by pass.
+    """
+    assert plan.schedule is not None
+    actions, rates = plan.schedule.actions, passing.rates
+    forward = list(takewhile(lambda action: action.kind is not Kind.BACKWARD, actions))
+    # What a system reads, adds and updates is no part of what links wait for.
+    joined = Joined(
+        passing.num_systems,
+        link=rates.weights,
+        hop_seconds=0.0,
+        store=inf,
+        adding=inf,
+        chunk_bytes=chunk_bytes_at(rates.weights),
+        turn_seconds=rates.turn_seconds,
+    )
+    links, both = (
+        replica_step(_streamed(plan, passing, by_pass), joined)
+        for by_pass in ((0.0, 0.0), computing)
+    )
+    parts = (
+        (links.forward_seconds, both.forward_seconds, forward, traffic.forward),
+        (links.backward_seconds, both.backward_seconds, actions[len(forward) :], traffic.backward),
+    )
+    rows = traffic.row_bytes / len(parts) / rates.weights
+    found = []
+    for of_links, of_both, scheduled, moved in parts:
+        # What no schedule foresees passes beside it.
+        more = (moved.fetch - _bytes_of(scheduled, Kind.FETCH)) / rates.weights
+        more += (moved.push - _bytes_of(scheduled, Kind.PUSH)) / rates.gradients
+        found.append(JoinedPass(of_links + more, rows, of_both + more))
+    return found[0], found[1]
+
+
+def _bytes_of(actions: Sequence[Action], kind: Kind) -> int:
+    return sum(action.num_bytes for action in actions if action.kind is kind)
+
+
+def _streamed(plan: StreamPlan, passing: Passing, computing: Sequence[float]) -> StreamedStep:
+    """The step with a block of micro-batches a system.
+
+    Gradients are longer here by as much as they pass more slowly.
+    """
+    assert plan.schedule is not None
+    actions, rates = plan.schedule.actions, passing.rates
+    weights = {one.target: one.num_bytes for one in actions if one.kind is Kind.FETCH}
+    gradients = {
+        one.target: round(one.num_bytes * rates.weights / rates.gradients)
+        for one in actions
+        if one.kind is Kind.PUSH
+    }
+    sizes = {r: RecordBytes(weights[r], gradients.get(r, 0)) for r in weights}
+    layers = layer_seconds(plan.dry.visits, sizes, *computing)
+    step = ScheduledStep(plan.schedule, plan.dry.visits, sizes, layers, updates={})
+    return step.streamed(passing.num_systems, passing.owners)
 
 
 @dataclass(frozen=True)
@@ -221,3 +421,161 @@ def optimizer_seconds(
     num_bytes = sum(layout.bytes_of_weights(received) for layout in plan.layouts.values())
     rate = measure_rates(home).memory_bytes_per_second
     return updating, (1 if is_resident else 3) * num_bytes / rate
+
+
+# Any that is not 1, at which gradients need not be multiplied.
+CLIPPING = 0.5
+_Shape = tuple[tuple[torch.dtype, tuple[int, ...], tuple[int, ...] | None], ...]
+
+
+class _HollowRecord:
+    """The arrays of a record, without memory under a fake tensor mode."""
+
+    def __init__(self, layout: RecordLayout) -> None:
+        self._specs = {
+            (place.spec.name, part): place.spec
+            for part, places in layout.parts.items()
+            for place in places
+        }
+
+    def tensor(self, array_name: str, part: Part) -> torch.Tensor:
+        """See :class:`~openwafer.training.stream.link.updates.Arrays`."""
+        return _empty(self._specs[array_name, part])
+
+
+def _empty(spec: ArraySpec) -> torch.Tensor:
+    # Bits that stand for elements must not stand for others than there are.
+    if not spec.shape:
+        # A count that a rule may compute with, on the host.
+        return torch.ones((), dtype=spec.dtype)
+    array = spec.empty()
+    return array if spec.dtype.is_floating_point else array.zero_()
+
+
+def update_calls(
+    layouts: Mapping[str, RecordLayout],
+    received: Collection[str],
+    updater: Updater,
+    *,
+    clips: bool,
+) -> CallsByKind:
+    """The calls of all updates of a step.
+
+    Args:
+        layouts: the records; of those that are alike one is updated.
+        received: parameters that get a gradient.
+        updater: the rules; its counts are as before.
+        clips: whether gradients are multiplied first.
+    """
+    alike: dict[object, list[RecordLayout]] = {}
+    for layout in layouts.values():
+        alike.setdefault(_shapes(layout), []).append(layout)
+    total: dict[Operator, Calls] = {}
+    for first, *others in alike.values():
+        each = _calls_of(first, frozenset(received), updater, CLIPPING if clips else 1.0)
+        for kind, calls in each.items():
+            known = total.setdefault(kind, replace(calls, number=0))
+            known.number += calls.number * (1 + len(others))
+    return total
+
+
+def _shapes(layout: RecordLayout) -> tuple[_Shape, ...]:
+    return tuple(
+        tuple(
+            (place.spec.dtype, place.spec.shape, place.spec.strides) for place in layout.parts[part]
+        )
+        for part in (Part.WEIGHTS, Part.STATES)
+    )
+
+
+def _calls_of(
+    layout: RecordLayout, received: Collection[str], updater: Updater, coefficient: float
+) -> CallsByKind:
+    weights = [place.spec for place in layout.parts[Part.WEIGHTS] if place.spec.name in received]
+
+    def walk(mode: FakeTensorMode | None) -> CallsByKind:
+        del mode
+        gradients = {weight.name: _empty(weight) for weight in weights}
+        counts = updater.counts
+        # A first update is not like those that follow.
+        ones = dict.fromkeys(gradients, 1)
+        updater.counts = UpdateCounts(1, ones, dict(ones))
+        meter = CountingMeter()
+        try:
+            with torch.no_grad(), meter:
+                updater.apply(_HollowRecord(layout), gradients, updater.this_step(coefficient))
+        finally:
+            updater.counts = counts
+        return meter.take_calls()
+
+    return faked(walk)
+
+
+COPIED: Final = 2
+"""Bytes of memory that move for a byte that the store hands out: one read, one written."""
+ADDED: Final = 3
+"""Those for a byte that is added to a running sum: two read, one written."""
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """A streamed step on one of several systems.
+
+    Attributes:
+        scheduled: layers share the measured time of a pass as they share its weights.
+        memory_bytes_per_second: read and written.
+        layouts: of all records.
+        store_systems: which systems have records in their stores.
+    """
+
+    scheduled: ScheduledStep
+    memory_bytes_per_second: float
+    layouts: Mapping[str, RecordLayout]
+    store_systems: StoreSystems
+
+    def streamed(self, micro_batches: int, num_systems: int) -> StreamedStep:
+        """The step on so many systems, with so many micro-batches on all of them together."""
+        owners = owners_of(self.layouts, num_systems, self.store_systems)
+        return self.scheduled.streamed(micro_batches, owners)
+
+    def joined(self, num_systems: int, link: float, hop_seconds: float) -> Joined:
+        """Systems like this one that links of so many bytes a second join."""
+        memory = self.memory_bytes_per_second
+        return Joined(
+            num_systems, link, hop_seconds, memory / COPIED, memory / ADDED, chunk_bytes_at(link)
+        )
+
+
+def measure_step(
+    plan: StreamPlan,
+    updater: Updater,
+    device: Device,
+    allocation: Allocation,
+    micro_batches: int,
+    store_systems: StoreSystems,
+) -> MeasuredStep:
+    """Time the operators of a plan for so many micro-batches."""
+    schedule = plan.schedule
+    assert schedule is not None
+    assert plan.mode is Mode.STREAMED
+    pushed = {a.target: a.num_bytes for a in schedule.actions if a.kind is Kind.PUSH}
+    sizes = {
+        name: RecordBytes(layout.part_bytes(Part.WEIGHTS), pushed.get(name, 0))
+        for name, layout in plan.layouts.items()
+        if name != PINNED
+    }
+    visits = plan.dry.visits
+    forward, backward = (
+        operators_seconds(calls, device.torch_device, allocation=allocation) / micro_batches
+        for calls in (plan.calls.forward, plan.calls.backward)
+    )
+    optimizing = sum(optimizer_seconds(plan, updater, schedule.timing, device))
+    layers = layer_seconds(visits, sizes, forward, backward)
+    updates = {name: optimizing * size / sum(pushed.values()) for name, size in pushed.items()}
+    rates = measure_rates(torch.device("cpu"))
+    return MeasuredStep(
+        ScheduledStep(schedule, visits, sizes, layers, updates),
+        rates.memory_bytes_per_second,
+        plan.layouts,
+        store_systems,
+    )

@@ -20,11 +20,16 @@ from torch import nn
 from openwafer.diagnostics import error
 from openwafer.training.stream.execute.attachment import Function, call_of, stand_in
 from openwafer.training.stream.execute.pass_watch import TensorForm
-from openwafer.training.stream.plan.dry_run import Batch, Workload, autocast, faked, placed
-from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
-from openwafer.training.stream.plan.hollow_copy import hollow_copy
+from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode, faked
 from openwafer.training.stream.plan.operators import ASK_DEVICE, CallsByKind, CountingMeter
-from openwafer.training.stream.plan.unseen import unseen
+from openwafer.training.stream.plan.workload import (
+    Batch,
+    Workload,
+    autocast,
+    hollow_copy,
+    placed,
+    unseen,
+)
 from openwafer.training.torch_private import pytree
 
 READ_VALUE: Final = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001 - its only name

@@ -1,18 +1,19 @@
-"""A copy of a model that computes as the model does and shares nothing with it that changes.
-
-Closures and default arguments are copied too, since a hook or a forward that a user has put on a
-module may hold another module in them, or count. What nobody can copy (locks, files, generators) is
-shared.
-"""
+"""What a step computes, and a copy of its model that runs without a trace in the user's program."""
 
 import copy
-from collections.abc import Iterable, Iterator
+import io
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass, field
 from pickle import PicklingError
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 import torch
 from torch import nn
+from torch.nn.modules import module as torch_module
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import strides_of
@@ -22,11 +23,152 @@ from openwafer.training.stream.execute.snapshot import (
     Slot,
     defaults_of,
     held_by,
+    reached_from,
     read_cell,
 )
-from openwafer.training.torch_private import disable_current_modes
+from openwafer.training.stream.execute.thread_state import keeping_random_state
+from openwafer.training.stream.layers import PINNED, Partition
+from openwafer.training.stream.plan.operators import (
+    Allocation,
+)
+from openwafer.training.torch_private import (
+    FakeTensorMode,
+    disable_current_modes,
+    pytree,
+)
+
+
+@dataclass(frozen=True)
+class HeldGradients:
+    """What the whole gradients take.
+
+    Attributes:
+        by_weight: device bytes of each, by the name of its weight.
+        host_bytes: most that is kept of all of them in host memory, to the end of the step.
+    """
+
+    by_weight: Mapping[str, int] = field(default_factory=dict)
+    host_bytes: int = 0
+
+    def while_streaming(self, split: Partition) -> int:
+        """Device bytes of the layer that has most, and of weights that stay, which come last."""
+        by_record = {
+            record: sum(self.by_weight.get(name, 0) for name in names)
+            for record, names in split.records.items()
+        }
+        pinned = by_record.pop(PINNED, 0)
+        return pinned + max(by_record.values(), default=0) + self._made
+
+    @property
+    def while_resident(self) -> int:
+        """Device bytes of all of them."""
+        return sum(self.by_weight.values()) + self._made
+
+    def more_while_resident(self, split: Partition) -> int:
+        """What they take beyond :meth:`while_streaming` then."""
+        return self.while_resident - self.while_streaming(split)
+
+    @property
+    def _made(self) -> int:
+        """Of one that is being added to the others."""
+        return max(self.by_weight.values(), default=0)
+
+
+Batch = object
+LossOf = Callable[[nn.Module, Batch], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a step computes.
+
+    Attributes:
+        model: the model, its parameters on any device, the meta device too.
+        batches: one example a micro-batch, trees of tensors of the sizes of the real ones.
+        loss_of: runs the model on a batch and returns its scalar loss.
+        autocast_dtype: dtype of the autocast that the step runs under, or ``None``.
+        allocation: makes the context in which it allocates.
+        is_graded: whether backward follows, or the batches are only evaluated.
+        held_gradients: what some steps hold beside what this one shows.
+        meets_others: whether micro-batches that are not shown come between two of these.
+    """
+
+    model: nn.Module
+    batches: Sequence[Batch]
+    loss_of: LossOf
+    autocast_dtype: torch.dtype | None = None
+    allocation: Allocation = nullcontext
+    is_graded: bool = True
+    held_gradients: HeldGradients = HeldGradients()
+    meets_others: bool = False
+
+
+def autocast(
+    torch_device: torch.device, dtype: torch.dtype | None
+) -> AbstractContextManager[object]:
+    """Autocast to ``dtype``; a context that does nothing for ``None``.
+
+    A cast weight is not kept for a second use: it would stay on the device until the forward ends,
+    and the gradients of its uses would be added in ``dtype``.
+    """
+    if dtype is None:
+        return nullcontext()
+    return torch.autocast(torch_device.type, dtype=dtype, cache_enabled=False)
+
+
+def placed(batch: Batch, mode: FakeTensorMode | None, torch_device: torch.device) -> Batch:
+    """A copy of a batch on a device, fake where a mode is given."""
+
+    def place(tensor: torch.Tensor) -> torch.Tensor:
+        # A leaf: a graph that leads to it is the caller's, and no fake mode can look at it.
+        with disable_current_modes():
+            alone = tensor.detach().requires_grad_(tensor.requires_grad)
+        moved = alone if mode is None else mode.from_tensor(alone)
+        return moved.to(torch_device)
+
+    return pytree.tree_map_only(torch.Tensor, place, batch)
+
+
+@contextmanager
+def unseen(workload: Workload) -> Iterator[None]:
+    """Context after which everything is as before that the step's code can reach.
+
+    The model itself is copied to be run, and code that names it all the same leaves no gradients in
+    it. Globals, closures, attributes of classes and objects that
+    the code names are put back, random generators too; what is printed or logged as information
+    is dropped, and breakpoints are passed over. What leaves the process, into a file or
+    a connection, is out of reach.
+    """
+    hooks = {name: held for name, held in vars(torch_module).items() if "_hooks" in name}
+    before = reached_from(
+        [
+            *workload.model.named_modules(),
+            ("loss", workload.loss_of),
+            ("batch", list(workload.batches)),
+            ("hooks", hooks),
+        ],
+        passes_buffers_over=True,
+    )
+    gradients = [(parameter, parameter.grad) for parameter in workload.model.parameters()]
+    was_disabled, breakpoints = logging.root.manager.disable, sys.breakpointhook
+    logging.disable(max(was_disabled, logging.INFO))
+    sys.breakpointhook = lambda *args, **kwargs: None
+    try:
+        for parameter, _ in gradients:
+            parameter.grad = None
+        with keeping_random_state(), redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.disable(was_disabled)
+        sys.breakpointhook = breakpoints
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        before.put_back()
+
 
 Memo = dict[int, object]
+
+
 # What objects raise that cannot be taken apart.
 REFUSALS: Final = (
     *(TypeError, AttributeError, ValueError, RuntimeError, NotImplementedError, PicklingError),
