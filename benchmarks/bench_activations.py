@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from openwafer.training.sparsity.activations import pieces
-from openwafer.training.sparsity.activations.linear import activation_linear
+from openwafer.training.sparsity import activations as pieces
+from openwafer.training.sparsity.activations import activation_linear
 
 Linear = Callable[[Tensor, Tensor, Tensor], Tensor]
 ZEROS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.99)

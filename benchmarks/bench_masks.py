@@ -12,14 +12,13 @@ from collections.abc import Callable
 import torch
 
 from openwafer.training.sparsity.masks.algorithms import SET, RigL, updated
-from openwafer.training.sparsity.masks.initial_masks import (
+from openwafer.training.sparsity.masks.one_shot import (
     checkerboard_mask,
     magnitude_mask,
     random_mask,
 )
-from openwafer.training.sparsity.masks.schedules import Constant, EverySteps
+from openwafer.training.sparsity.masks.schedules import Constant, EverySteps, Target
 from openwafer.training.sparsity.masks.structures import Blocks, NOfM
-from openwafer.training.sparsity.masks.target import Target
 
 SPARSITY = 0.9
 

@@ -34,10 +34,10 @@ from openwafer.cli.environment import restart_with_defaults
 from openwafer.training.metrics.run_record import name_processor
 from openwafer.training.sparsity.kernels import calls
 from openwafer.training.sparsity.kernels.index import Index, walks_of
-from openwafer.training.sparsity.kernels.peak import peak_flops
-from openwafer.training.sparsity.multiplication import Products
+from openwafer.training.sparsity.kernels.processor import peak_flops
 from openwafer.training.sparsity.packed_linear import pack_linears
 from openwafer.training.sparsity.pattern import Pattern
+from openwafer.training.sparsity.products import Products
 
 SHAPES = ("1024x1024", "4096x1024", "4096x4096")
 TOKENS = (128, 512, 2048)

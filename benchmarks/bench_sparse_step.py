@@ -20,10 +20,10 @@ from openwafer.training.metrics.run_record import name_processor
 from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
 from openwafer.training.session import MatmulPrecision
 from openwafer.training.session.matmul_precision import product_rate
-from openwafer.training.sparsity.kernels.peak import peak_flops
-from openwafer.training.sparsity.masks.initial_masks import InitMethod, initial_mask
-from openwafer.training.sparsity.multiplication import Products
+from openwafer.training.sparsity.kernels.processor import peak_flops
+from openwafer.training.sparsity.masks.one_shot import InitMethod, initial_mask
 from openwafer.training.sparsity.packed_linear import pack_linears
+from openwafer.training.sparsity.products import Products
 
 STATE_BYTES = 8
 """Two of AdamW, in fp32, for each weight."""

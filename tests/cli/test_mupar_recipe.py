@@ -16,7 +16,7 @@ from torch import nn
 
 from openwafer.training.session import RunConfig, load_config
 from openwafer.training.session.building import build_model, make_optimizers
-from openwafer.training.sparsity.rooms import rooms_of
+from openwafer.training.sparsity.packed_linear import rooms_of
 from tests.cli.command import EXAMPLES
 
 DENSE_WIDTH, DENSE_STD, DENSE_RATE = 512, 0.02, 0.001

@@ -278,7 +278,7 @@ TRAINING_FAULTS: Final = (
     Fault(
         "attention-scale",
         "muP scales attention by the root of a head's size",
-        "training/parametrization/attention.py",
+        "training/parametrization/scalars.py",
         "self.base_scale * self.base_size / size",
         "self.base_scale * (self.base_size / size) ** 0.5",
         (

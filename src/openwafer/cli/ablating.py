@@ -26,11 +26,14 @@ from openwafer.training.session.opened_run import prepare_data
 from openwafer.training.session.run_conditions import token_identity
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.sweep import Ablation, Difference, Outcome, Sweep, Variant
-from openwafer.training.sweep.ablation import require_variants, telling_of, variants_of
-from openwafer.training.sweep.difference import difference_of
-from openwafer.training.sweep.grid import parse_axis
-from openwafer.training.sweep.outcome import outcomes_of
-from openwafer.training.sweep.variant_file import read_variants
+from openwafer.training.sweep.ablation import (
+    parse_axis,
+    read_variants,
+    require_variants,
+    telling_of,
+    variants_of,
+)
+from openwafer.training.sweep.sweep import difference_of, outcomes_of
 
 Watches = Mapping[str, LawWatch]
 """What a law says of variants, by their names."""

@@ -8,7 +8,7 @@ from openwafer.cli.ablation_record import AblationRecord, LawReading, Result, Wo
 from openwafer.cli.tables import plain_console
 from openwafer.diagnostics import Diagnostic, Severity, counted, tell
 from openwafer.training.sweep import Difference
-from openwafer.training.sweep.difference import standard_errors
+from openwafer.training.sweep.sweep import standard_errors
 
 
 def show_ablation(record: AblationRecord) -> None:

@@ -11,11 +11,13 @@ from openwafer.cli.pictures import BLUE, RED, picture
 from openwafer.cli.tables import plain_console
 from openwafer.diagnostics import error
 from openwafer.training.methods.mup.coordinates import (
+    FLAT,
     CoordinateCheck,
+    Growth,
     check_coordinates,
     check_depths,
+    steepest,
 )
-from openwafer.training.parametrization.slopes import FLAT, Growth, steepest
 from openwafer.training.session import load_config
 
 PICTURE_INCHES = (9.0, 6.0)

@@ -13,7 +13,7 @@ from openwafer.cli.tables import PLAIN_WIDTH, value_of
 from openwafer.diagnostics import counted, error
 from openwafer.figures import Figure, Origin
 from openwafer.training.metrics import METRICS_FORMAT, StepMetrics, read_lines
-from openwafer.training.noise_scale.growth import (
+from openwafer.training.noise_scale.estimators import (
     GrowthLimits,
     NoiseCourse,
     Span,

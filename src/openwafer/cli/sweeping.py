@@ -14,8 +14,8 @@ from openwafer.config import to_yaml
 from openwafer.diagnostics import Diagnostic, Severity, counted, error, tell
 from openwafer.training.session import load_config
 from openwafer.training.sweep import Grid, Outcome, Setting, Sweep
-from openwafer.training.sweep.grid import parse_axis
-from openwafer.training.sweep.outcome import best_of, noise_of, outcomes_of
+from openwafer.training.sweep.ablation import parse_axis
+from openwafer.training.sweep.sweep import best_of, noise_of, outcomes_of
 from openwafer.training.sweep.transfer import parse_widths, transferred
 
 

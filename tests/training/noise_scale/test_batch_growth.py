@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from openwafer.training.noise_scale.growth import (
+from openwafer.training.noise_scale.estimators import (
     GrowthLimits,
     NoiseCourse,
     grown_sizes,

@@ -12,11 +12,13 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import TokenizerTraining
 from openwafer.training.methods.mup.coordinates import (
     CoordinateCheck,
+    Growth,
     check_coordinates,
     check_depths,
+    growth_of,
+    slope_of,
 )
 from openwafer.training.models import TransformersModel
-from openwafer.training.parametrization.slopes import Growth, growth_of, slope_of
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import build_model
 from openwafer.training.session.data_config import BatchConfig

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.methods.mup.coordinates import check_depths
+from openwafer.training.methods.mup.coordinates import check_depths, steepest
 from openwafer.training.models.build import with_widths
-from openwafer.training.parametrization.slopes import steepest
 from openwafer.training.session import RunConfig
 from tests.training.architectures import Architecture
 from tests.training.models.decoders import DECODERS

@@ -8,10 +8,9 @@ from _pytest.mark.structures import ParameterSet
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import TokenizerTraining
-from openwafer.training.methods.mup.coordinates import check_coordinates
+from openwafer.training.methods.mup.coordinates import check_coordinates, steepest
 from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.models import TransformersModel
-from openwafer.training.parametrization.slopes import steepest
 from openwafer.training.session import RunConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig

@@ -16,7 +16,7 @@ from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config import CheckpointConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.sparsity.masks.initial_masks import InitMethod
+from openwafer.training.sparsity.masks.one_shot import InitMethod
 from openwafer.training.sparsity.options import SparsityGroup
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import make_tiny_data, quiet, tiny_config

@@ -18,8 +18,8 @@ from openwafer.training.session.config import ScheduleConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.precision import Precision, Weights
-from openwafer.training.sparsity.activations.choice import ActivationChoice
-from openwafer.training.sparsity.activations.pieces import FEWEST_TOKENS
+from openwafer.training.sparsity.activation_linear import ActivationChoice
+from openwafer.training.sparsity.activations import FEWEST_TOKENS
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import (
     TinyData,

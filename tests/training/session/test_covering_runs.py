@@ -19,8 +19,8 @@ from openwafer.training.session.config import ScheduleConfig, StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.sparsity.masks.schedules import EverySteps
-from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
+from openwafer.training.sparsity.products import Products
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreSystems
 from tests.tables import Row, case, covering

@@ -7,7 +7,7 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session import Session
-from openwafer.training.sparsity.masks.initial_masks import InitMethod
+from openwafer.training.sparsity.masks.one_shot import InitMethod
 from tests.own_process import integers_of
 from tests.training.session.limited_memory_run import LIMIT_BYTES, STORE_BYTES, config_of
 from tests.training.session.tiny_runs import quiet

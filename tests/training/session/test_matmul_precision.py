@@ -18,7 +18,7 @@ from openwafer.training.session.matmul_precision import (
     product_rate,
     remark_on_products,
 )
-from openwafer.training.sparsity.kernels.peak import peak_flops
+from openwafer.training.sparsity.kernels.processor import peak_flops
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import case
 from tests.training.session.follower_pool import FollowerPool

@@ -17,7 +17,7 @@ from openwafer.training.session.config import ScheduleConfig
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.precision import Precision
 from openwafer.training.sparsity.choice import WrittenProducts
-from openwafer.training.sparsity.multiplication import Products
+from openwafer.training.sparsity.products import Products
 from tests.tables import case
 from tests.training.session.tiny_runs import (
     GPT,

@@ -11,8 +11,8 @@ from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.sparsity.masks.schedules import EverySteps
-from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
+from openwafer.training.sparsity.products import Products
 from tests.tables import checkerboard
 from tests.training.session.tiny_runs import TinyData, quiet, tiny_config, train_quietly
 

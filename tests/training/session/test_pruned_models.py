@@ -20,7 +20,7 @@ from openwafer.training.session import (
     Session,
     sparsify,
 )
-from openwafer.training.sparsity.masks.initial_masks import InitMethod, initial_mask, random_mask
+from openwafer.training.sparsity.masks.one_shot import InitMethod, initial_mask, random_mask
 from openwafer.training.sparsity.options import SparsityGroup
 from tests.training.session.plain_pruning import hidden_weights, plainly_pruned
 from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config

@@ -13,7 +13,7 @@ from openwafer.training.methods.sparsity.mask_log import picture_of
 from openwafer.training.metrics import RunRecord, load_run
 from openwafer.training.metrics.report import render_report
 from openwafer.training.session import RunConfig, Session, show_plan
-from openwafer.training.sparsity.masks.initial_masks import random_mask
+from openwafer.training.sparsity.masks.one_shot import random_mask
 from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.sparsity.pattern import Pattern

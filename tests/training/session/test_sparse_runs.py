@@ -19,8 +19,8 @@ from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig
 from openwafer.training.session.precision import Precision, Weights
 from openwafer.training.sparsity.masks.schedules import AtSteps, Cycling, EverySteps
-from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup, WrittenSparsity
+from openwafer.training.sparsity.products import Products
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import case, checkerboard
 from tests.training.session.plain_sparse_loop import PlainSparsity, plain_sparse_loop

@@ -9,8 +9,8 @@ from openwafer.training.session import Sampling, Session
 from openwafer.training.session.config import ScheduleConfig
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.sparsity.masks.schedules import EverySteps
-from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
+from openwafer.training.sparsity.products import Products
 from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
 
 PROMPTS = ("3", "7 squared is")

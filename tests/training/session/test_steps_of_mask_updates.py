@@ -6,11 +6,10 @@ from torch import nn
 
 from openwafer.training.methods.sparsity.mask_updates import MaskUpdates
 from openwafer.training.methods.sparsity.sparse_model import remark_on_updates
-from openwafer.training.sparsity.masks.initial_masks import InitMethod
+from openwafer.training.sparsity.masks.one_shot import InitMethod
 from openwafer.training.sparsity.masks.schedules import AtSteps, EverySteps
-from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
+from openwafer.training.sparsity.options import AlgorithmName, SparseParameter, SparsityGroup
 from openwafer.training.sparsity.packed_linear import pack_linears
-from openwafer.training.sparsity.parameters import SparseParameter
 
 GROUPS = (
     SparsityGroup(0.75, AlgorithmName.SET, update=EverySteps(5, stop=12)),

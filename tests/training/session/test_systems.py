@@ -18,8 +18,8 @@ from openwafer.training.session.config import CheckpointConfig, EvaluateConfig, 
 from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.precision import Precision
 from openwafer.training.sparsity.masks.schedules import Cycling, EverySteps
-from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
+from openwafer.training.sparsity.products import Products
 from openwafer.training.step import LossScaling
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreSystems

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from openwafer.training.sparsity.masks.algorithms import (
     Algorithm,
+    MaskUpdate,
     RigL,
+    carried,
     is_update,
     updated,
     wants_gradient,
 )
-from openwafer.training.sparsity.masks.initial_masks import InitMethod, initial_mask
-from openwafer.training.sparsity.masks.mask_update import MaskUpdate, carried
+from openwafer.training.sparsity.masks.one_shot import InitMethod, initial_mask
 from tests.training.sparsity.plain_masks import (
     PlainUpdate,
     Unit,

@@ -8,9 +8,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from openwafer.training.sparsity.activations.linear import activation_linear
-from openwafer.training.sparsity.activations.module import ActivationLinear
-from openwafer.training.sparsity.activations.pieces import FEWEST_TOKENS, LEAST_ZEROS, Pieces
+from openwafer.training.sparsity.activation_linear import ActivationLinear
+from openwafer.training.sparsity.activations import (
+    FEWEST_TOKENS,
+    LEAST_ZEROS,
+    Pieces,
+    activation_linear,
+)
 
 EPSILON = 2.0**-24
 FEATURES, OUTPUTS = 150, 70

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.sparsity.packed.form import BITMASK, CSR, OFFSETS, Form, form_named
-from openwafer.training.sparsity.packed.pack import pack, unpack
+from openwafer.training.sparsity.packed import BITMASK, CSR, OFFSETS, Form, form_named, pack, unpack
 from openwafer.training.sparsity.pattern import Pattern
 from tests.training.sparsity.random_masks import random_mask
 

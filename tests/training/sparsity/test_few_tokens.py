@@ -8,11 +8,13 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from openwafer.training.sparsity.few_tokens import MOST_TOKENS, pattern_bytes
-from openwafer.training.sparsity.multiplication import Products
-from openwafer.training.sparsity.packed_linear import PackedLinear, pack_linears
+from openwafer.training.sparsity.packed_linear import (
+    PackedLinear,
+    multiplying_few_tokens,
+    pack_linears,
+)
 from openwafer.training.sparsity.pattern import Pattern
-from openwafer.training.sparsity.rooms import multiplying_few_tokens
+from openwafer.training.sparsity.products import MOST_TOKENS, Products, pattern_bytes
 
 INPUTS, OUTPUTS, SHARE = 150, 70, 0.2
 MODULES: dict[str, Callable[[], nn.Module]] = {

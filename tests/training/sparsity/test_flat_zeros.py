@@ -8,8 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.sparsity.activations.module import ActivationLinear
-from openwafer.training.sparsity.activations.sources import inputs_of_linears, is_flat_at_zeros
+from openwafer.training.sparsity.activation_linear import (
+    ActivationLinear,
+    inputs_of_linears,
+    is_flat_at_zeros,
+)
 
 Made = Callable[[Tensor], Tensor]
 MASK = torch.arange(32) % 3 > 0

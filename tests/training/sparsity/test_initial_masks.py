@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.sparsity.masks.initial_masks import (
+from openwafer.training.sparsity.masks.one_shot import (
     InitMethod,
     checkerboard_mask,
     initial_mask,

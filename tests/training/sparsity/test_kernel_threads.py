@@ -9,9 +9,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from openwafer.training.sparsity.kernels import layout
-from openwafer.training.sparsity.kernels.entry import COUNTERS
-from openwafer.training.sparsity.kernels.threads import (
+from openwafer.training.sparsity.kernels import entries
+from openwafer.training.sparsity.kernels.entries import COUNTERS
+from openwafer.training.sparsity.kernels.processor import (
     ALONE_FOR,
     GRAIN,
     MOST_LOST,
@@ -27,15 +27,15 @@ BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "bench_sparse_neighbours.
 
 def moved(num_threads: int) -> tuple[NDArray[np.float32], int]:
     """What threads of our own make of a list whose order they reverse; items of the first one."""
-    source = np.arange(3 * layout.PIECE + 5, dtype=np.float32)
+    source = np.arange(3 * entries.PIECE + 5, dtype=np.float32)
     target, order = np.zeros_like(source), np.arange(source.size, dtype=np.int32)[::-1].copy()
-    told, counters = np.zeros(2, layout.MOVE), np.zeros(len(COUNTERS), np.int64)
+    told, counters = np.zeros(2, entries.MOVE), np.zeros(len(COUNTERS), np.int64)
     told["counters"], told["num_items"] = counters.ctypes.data, 4
     told["count"], told["order"] = source.size, order.ctypes.data
     told["source"], told["target"] = source.ctypes.data, target.ctypes.data
     pool, address = PoolOfOurOwn(), told.ctypes.data
     arguments = address, address + told.itemsize
-    enter_together((pool.start, pool.end), layout.gather_entry().address, arguments, num_threads)
+    enter_together((pool.start, pool.end), entries.gather_entry().address, arguments, num_threads)
     return target[::-1], int(told["taken"].sum()) - int(counters[0])
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from openwafer.training.sparsity.kernels import calls
-from openwafer.training.sparsity.kernels.emission import NARROW
 from openwafer.training.sparsity.kernels.index import walks_of
 from openwafer.training.sparsity.kernels.processor import lanes_here
+from openwafer.training.sparsity.kernels.vectors import NARROW
 from tests.training.sparsity.dense_oracle import Case, Products, bounds, case_of, exact
 
 SHAPES = [

@@ -20,9 +20,10 @@ from openwafer.training.sparsity.masks.schedules import (
     Power,
     Rounds,
     Schedule,
+    Target,
+    require_capacity,
 )
 from openwafer.training.sparsity.masks.structures import Blocks, NOfM, num_kept
-from openwafer.training.sparsity.masks.target import Target, require_capacity
 
 
 @pytest.mark.parametrize(

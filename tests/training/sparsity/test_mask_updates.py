@@ -14,18 +14,18 @@ from openwafer.training.sparsity.masks.algorithms import (
     IMP,
     SET,
     Algorithm,
+    MaskUpdate,
     RigL,
     Static,
+    carried,
     drop_fraction_at,
     is_update,
     updated,
     wants_gradient,
 )
-from openwafer.training.sparsity.masks.initial_masks import InitMethod, initial_mask
-from openwafer.training.sparsity.masks.mask_update import MaskUpdate, carried
-from openwafer.training.sparsity.masks.schedules import Constant, Cycling, EverySteps
+from openwafer.training.sparsity.masks.one_shot import InitMethod, initial_mask
+from openwafer.training.sparsity.masks.schedules import Constant, Cycling, EverySteps, Target
 from openwafer.training.sparsity.masks.structures import Blocks, NOfM, Structure, Unstructured
-from openwafer.training.sparsity.masks.target import Target
 from tests.training.sparsity.plain_masks import (
     PlainUpdate,
     plain_units,

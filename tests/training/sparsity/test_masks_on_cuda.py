@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from openwafer.training.sparsity.masks.algorithms import GMP, SET, Algorithm, RigL, updated
-from openwafer.training.sparsity.masks.initial_masks import InitMethod, initial_mask
-from openwafer.training.sparsity.masks.schedules import Constant, Cycling, EverySteps
+from openwafer.training.sparsity.masks.one_shot import InitMethod, initial_mask
+from openwafer.training.sparsity.masks.schedules import Constant, Cycling, EverySteps, Target
 from openwafer.training.sparsity.masks.structures import Blocks, NOfM, Structure, Unstructured
-from openwafer.training.sparsity.masks.target import Target
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from openwafer.training.sparsity.masks.algorithms import GMP, IMP, SET, Algorithm, RigL, Static
-from openwafer.training.sparsity.masks.initial_masks import InitMethod
+from openwafer.training.sparsity.masks.one_shot import InitMethod
 from openwafer.training.sparsity.masks.schedules import (
     Constant,
     Cosine,
@@ -20,9 +20,9 @@ from openwafer.training.sparsity.masks.schedules import (
     Power,
     Rounds,
     Schedule,
+    Target,
 )
 from openwafer.training.sparsity.masks.structures import Blocks, NOfM, Structure, Unstructured
-from openwafer.training.sparsity.masks.target import Target
 from tests.tables import checkerboard
 from tests.training.sparsity.masked_training import NUM_STEPS, SEED, Packed, Plain
 

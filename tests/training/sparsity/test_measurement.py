@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from openwafer.training.sparsity.measurement import WeightKind, measured, skipping_of
-from openwafer.training.sparsity.multiplication import Skipping
-from openwafer.training.sparsity.packed.room import PackedRoom
+from openwafer.training.sparsity.choice import WeightKind, measured, skipping_of
+from openwafer.training.sparsity.packed import PackedRoom
+from openwafer.training.sparsity.products import Skipping
 
 LARGE = WeightKind(PackedRoom.smallest((2048, 1024), 20_000), is_turned=False)
 SMALL = WeightKind(PackedRoom.smallest((16, 16), 200), is_turned=True)

@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.sparsity.masks.initial_masks import magnitude_mask
 from openwafer.training.sparsity.masks.one_shot import (
     add_products,
     add_squares,
+    magnitude_mask,
     sparsegpt,
     wanda_mask,
 )

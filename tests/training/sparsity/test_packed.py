@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.sparsity.packed.form import (
+from openwafer.training.sparsity.packed import (
     BITMASK,
     CSR,
     OFFSETS,
@@ -16,9 +16,10 @@ from openwafer.training.sparsity.packed.form import (
     Kind,
     form_named,
     num_bytes,
+    pack,
     smallest_form,
+    unpack,
 )
-from openwafer.training.sparsity.packed.pack import pack, unpack
 from openwafer.training.sparsity.pattern import NARROW_COLUMNS, Pattern
 from tests.training.sparsity.random_masks import masks, random_mask
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.sparsity.packed.room import PackedRoom
+from openwafer.training.sparsity.packed import PackedRoom
 from openwafer.training.sparsity.packed_linear import PackedLinear, pack_linears
 from openwafer.training.sparsity.pattern import Pattern
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from openwafer.training.sparsity.kernels.emission import NARROW
 from openwafer.training.sparsity.kernels.processor import lanes_here
+from openwafer.training.sparsity.kernels.vectors import NARROW
 
 LANES_OF = {"": "(4,)", "+avx,+avx2,+fma": "(8, 4)"}
 PRINT_LANES = (

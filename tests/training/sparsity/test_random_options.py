@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from openwafer import config
 from openwafer.diagnostics import OpenwaferError
 from openwafer.source import SourceText
-from openwafer.training.sparsity.options import sparsity_groups
-from openwafer.training.sparsity.parameters import resolve
+from openwafer.training.sparsity.options import resolve, sparsity_groups
 from tests.training.sparsity.test_sparsity_options import SHAPES, TABLES, Run
 
 NUM_STEPS = 60

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openwafer.training.sparsity.masks.selection import NOT_ELIGIBLE, largest
+from openwafer.training.sparsity.masks.structures import NOT_ELIGIBLE, largest
 
 BITS = {32: torch.float32, 64: torch.float64}
 

@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 from transformers.pytorch_utils import Conv1D
 
-from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.packed_linear import PackedLinear, pack_linears
 from openwafer.training.sparsity.pattern import Pattern
+from openwafer.training.sparsity.products import Products
 
 EPSILON = 2.0**-24
 INPUTS, OUTPUTS, TOKENS = 150, 70, 130

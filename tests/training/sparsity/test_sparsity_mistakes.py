@@ -6,8 +6,12 @@ from openwafer import config
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
 from openwafer.source import SourceText
-from openwafer.training.sparsity.options import SparsityGroup, WrittenSparsity, sparsity_groups
-from openwafer.training.sparsity.parameters import resolve
+from openwafer.training.sparsity.options import (
+    SparsityGroup,
+    WrittenSparsity,
+    resolve,
+    sparsity_groups,
+)
 from tests.training.sparsity.test_sparsity_options import SHAPES, TABLES, Run
 
 

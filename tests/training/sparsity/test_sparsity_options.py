@@ -8,7 +8,7 @@ from openwafer import config
 from openwafer.diagnostics import OpenwaferError
 from openwafer.source import SourceText
 from openwafer.training.sparsity.masks.algorithms import GMP, IMP, SET, RigL, Static
-from openwafer.training.sparsity.masks.initial_masks import InitMethod
+from openwafer.training.sparsity.masks.one_shot import InitMethod
 from openwafer.training.sparsity.masks.schedules import (
     AtSteps,
     Constant,
@@ -17,11 +17,16 @@ from openwafer.training.sparsity.masks.schedules import (
     EverySteps,
     Exponential,
     Rounds,
+    Target,
 )
 from openwafer.training.sparsity.masks.structures import Blocks, NOfM
-from openwafer.training.sparsity.masks.target import Target
-from openwafer.training.sparsity.options import SparsityGroup, WrittenSparsity, sparsity_groups
-from openwafer.training.sparsity.parameters import choose_groups, resolve
+from openwafer.training.sparsity.options import (
+    SparsityGroup,
+    WrittenSparsity,
+    choose_groups,
+    resolve,
+    sparsity_groups,
+)
 
 SHAPES = {
     "embed.weight": (50, 8),

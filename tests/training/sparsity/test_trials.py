@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from openwafer.training.sparsity import trials
-from openwafer.training.sparsity.multiplication import Products
+from openwafer.training.sparsity import choice
 from openwafer.training.sparsity.packed_linear import pack_linears
+from openwafer.training.sparsity.products import Products
 from openwafer.training.stream.plan.operators import CallsByKind, CountingMeter
 
 CPU = torch.device("cpu")
@@ -69,8 +69,8 @@ def test_a_trial_of_a_large_call_has_fewer_rows_and_tokens(is_turned: bool) -> N
     threads = torch.get_num_threads()
     for name, args in large_calls(is_turned).items():
         operator = getattr(torch.ops.openwafer, name).default
-        trial = trials.trial_of(operator, CPU, args)
-        tokens = min(MANY_TOKENS, threads * trials.MOST_PRODUCTS // (ROOM // 2))
+        trial = choice.trial_of(operator, CPU, args)
+        tokens = min(MANY_TOKENS, threads * choice.MOST_PRODUCTS // (ROOM // 2))
         assert trial.times == 2 * (MANY_TOKENS / tokens if "linear" in name else 1)
         operator(*trial.args)
 
@@ -78,6 +78,6 @@ def test_a_trial_of_a_large_call_has_fewer_rows_and_tokens(is_turned: bool) -> N
 def test_the_pattern_of_a_trial_keeps_nearly_what_there_is_room_for() -> None:
     [walk, *_] = calls_of_a_step(Products.SPARSE)
     kinds = tuple(torch.empty(1) if n == 0 else value for n, value in enumerate(walk.args))
-    packed = trials.trial_of(walk.function, CPU, kinds).args[0]
+    packed = choice.trial_of(walk.function, CPU, kinds).args[0]
     num_kept = int(packed[:8].view(torch.int64))
     assert 0.8 * CAPACITY < num_kept <= CAPACITY

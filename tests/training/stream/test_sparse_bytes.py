@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from openwafer.training.sparsity.masks.initial_masks import random_mask
+from openwafer.training.sparsity.masks.one_shot import random_mask
 from openwafer.training.sparsity.packed_linear import pack_linears
 from openwafer.training.store.checkpoint import save_checkpoint
 from openwafer.training.store.layout import KEPT_PARTS, Part

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.training.plan_record import Activations
-from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.packed_linear import pack_linears
+from openwafer.training.sparsity.products import Products
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import checkerboard
 from tests.training.stream.both_loops import (

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.sparsity.multiplication import Products
 from openwafer.training.sparsity.packed_linear import pack_linears
+from openwafer.training.sparsity.products import Products
 from openwafer.training.stream.stream_options import StreamOptions
 from tests.training.stream.both_loops import STREAMED, Run, plan
 

@@ -9,9 +9,12 @@ from openwafer.config import to_yaml
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session.config import EvaluateConfig
 from openwafer.training.sweep import Ablation, Axis, Grid, Sweep, SweptRun, Variant
-from openwafer.training.sweep.ablation import require_variants, variants_of
-from openwafer.training.sweep.grid import parse_axis
-from openwafer.training.sweep.variant_file import read_variants
+from openwafer.training.sweep.ablation import (
+    parse_axis,
+    read_variants,
+    require_variants,
+    variants_of,
+)
 from tests.training.session.tiny_runs import GPT, make_tiny_data, tiny_config
 
 RATE = "optimizer.learning_rate"

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from openwafer.training.sweep import Outcome
-from openwafer.training.sweep.difference import difference_of, standard_errors
+from openwafer.training.sweep.sweep import difference_of, standard_errors
 
 BASELINE = Outcome({}, (3.0, 3.2, 3.4))
 

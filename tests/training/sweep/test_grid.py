@@ -4,7 +4,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.sweep import Axis, Grid
-from openwafer.training.sweep.grid import parse_axis
+from openwafer.training.sweep.ablation import parse_axis
 from openwafer.training.sweep.transfer import parse_widths
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.sweep import Axis, Grid, Outcome, SweptRun
-from openwafer.training.sweep.outcome import best_of, noise_of, outcomes_of
+from openwafer.training.sweep.sweep import best_of, noise_of, outcomes_of
 
 
 def outcome(value: str, *losses: float) -> Outcome:

@@ -14,14 +14,15 @@ from openwafer.training.session.building import make_workload
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.matmul_precision import computes_on
 from openwafer.training.session.precision import Precision, Weights
-from openwafer.training.sparsity.activations.choice import ActivationChoice, WrittenActivations
-from openwafer.training.sparsity.activations.module import (
+from openwafer.training.sparsity.activation_linear import (
+    ActivationChoice,
     ActivationLinear,
+    WrittenActivations,
+    inputs_of_linears,
     is_replaceable,
     replace_linear,
     slope_at_zero,
 )
-from openwafer.training.sparsity.activations.sources import inputs_of_linears
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode, faked
 from openwafer.training.stream.plan.workload import Workload, hollow_copy, placed
 

@@ -6,8 +6,7 @@ from openwafer.training.noise_scale.estimators import (
     estimate_from_examples,
     estimate_noise,
 )
-from openwafer.training.noise_scale.per_example import ExampleNorms, PerExampleNorms
-from openwafer.training.noise_scale.watched import Watched
+from openwafer.training.noise_scale.per_example import ExampleNorms, PerExampleNorms, Watched
 
 __all__ = [
     "ExampleNorms",

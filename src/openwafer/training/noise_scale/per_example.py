@@ -1,26 +1,189 @@
 """Exact squared norms of each example's gradients, measured while backward computes their sum.
 
-Hooks see the input of a module and the gradient of its output, and from these
-:mod:`~openwafer.training.noise_scale.squared_norms` has what each example adds to the weight's
-gradient. No gradient of an example is kept, and the gradients themselves stay as they are, bit for
-bit.
+Hooks see the input of a module and the gradient of its output. The gradient of a weight is a sum
+over tokens; where the sum ends with each example, it is that example's (Gray et al. 2024,
+arXiv:2411.00999, section 3). Nothing larger is made than one weight's gradient, or one vector an
+example, and the gradients themselves stay as they are, bit for bit.
+
+Shapes: B examples, T tokens of each, D inputs, F outputs.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
+from torch.func import functional_call
 from torch.utils.hooks import RemovableHandle
+from transformers.pytorch_utils import Conv1D
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.noise_scale import squared_norms
-from openwafer.training.noise_scale.watched import Watched, WatchedModule, watched_modules
 from openwafer.training.torch_private import graph_task_id
+
+TOLERANCE = 1e-4
+# The mean squares of the rows that a layer is tried on: what is added to them must show.
+SCALES = (1e-6, 1e-3, 1.0)
+
+
+@dataclass(frozen=True)
+class NormLayer:
+    """How a layer normalises.
+
+    Attributes:
+        shape: of its weights, the last dims of its input.
+        epsilon: added to the mean square; ``None`` for torch's own choice.
+        is_centred: whether the mean is taken off before, as LayerNorm does.
+    """
+
+    shape: tuple[int, ...]
+    epsilon: float | None
+    is_centred: bool
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """The input as it is before weights and bias."""
+        if self.is_centred:
+            assert self.epsilon is not None
+            return F.layer_norm(x, self.shape, None, None, self.epsilon)
+        return F.rms_norm(x, self.shape, None, self.epsilon)
+
+
+def norm_layer_of(module: nn.Module) -> NormLayer | None:
+    """How a module normalises; ``None`` for one that does something else, or has no weights."""
+    if isinstance(module, nn.LayerNorm):
+        is_weighed = module.elementwise_affine
+        return NormLayer(module.normalized_shape, module.eps, True) if is_weighed else None
+    if isinstance(module, nn.RMSNorm):
+        is_weighed = module.elementwise_affine
+        return NormLayer(module.normalized_shape, module.eps, False) if is_weighed else None
+    parameters = dict(module.named_parameters())
+    if "weight" not in parameters or parameters.keys() - {"weight", "bias"}:
+        return None
+    shape = parameters["weight"].shape
+    if len(shape) != 1 or any(each.shape != shape for each in parameters.values()):
+        return None
+    return _compared(module, parameters)
+
+
+def _compared(module: nn.Module, parameters: Mapping[str, nn.Parameter]) -> NormLayer | None:
+    [size] = parameters["weight"].shape
+    scales = torch.tensor(SCALES)[:, None]
+    x = torch.randn(len(SCALES), size, generator=torch.Generator().manual_seed(0)) * scales.sqrt()
+    outputs = [_with_weights(module, parameters, x, value) for value in (0.0, 1.0, 2.0)]
+    if any(output is None for output in outputs):
+        return None
+    none, once, twice = (output for output in outputs if output is not None)
+    found = once - none
+    if not torch.allclose(twice - none, 2 * found, rtol=TOLERANCE):
+        return None
+    for candidate in _candidates(module, (size,)):
+        if torch.allclose(found, candidate.normalise(x), rtol=TOLERANCE, atol=TOLERANCE):
+            return candidate
+    return None
+
+
+def _with_weights(
+    module: nn.Module, parameters: Mapping[str, nn.Parameter], x: Tensor, value: float
+) -> Tensor | None:
+    """Output for these weights and no bias; ``None`` from a module that takes no such input."""
+    weights = {name: torch.zeros(p.shape) for name, p in parameters.items()}
+    weights["weight"] += value
+    try:
+        with torch.no_grad():
+            output = functional_call(module, weights, (x,))
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
+        return None
+    return output if isinstance(output, Tensor) and output.shape == x.shape else None
+
+
+def _candidates(module: nn.Module, shape: tuple[int, ...]) -> Iterator[NormLayer]:
+    numbers = [v for v in vars(module).values() if isinstance(v, float) and 0 < v < math.inf]
+    for epsilon in numbers:
+        yield NormLayer(shape, epsilon, False)
+        yield NormLayer(shape, epsilon, True)
+
+
+class Watched(Enum):
+    """Whose weights are measured.
+
+    Attributes:
+        NORMS: of normalisation layers, which are small and predict the noise scale of all well
+            (Gray et al. 2024, arXiv:2411.00999).
+        ALL: of normalisation layers, linear maps and embeddings.
+    """
+
+    NORMS = "norms"
+    ALL = "all"
+
+
+@dataclass(frozen=True)
+class WatchedModule:
+    """A module whose weights are measured.
+
+    Attributes:
+        path: in the model.
+        norm: how it normalises; ``None`` for a linear map or a table of embeddings.
+        weight, bias: names in the model of those that are trained.
+        is_tied: whether its weight is that of another module, too.
+    """
+
+    path: str
+    module: nn.Module
+    norm: NormLayer | None
+    weight: str | None
+    bias: str | None
+    is_tied: bool = False
+
+
+def watched_modules(model: nn.Module, watched: Watched) -> list[WatchedModule]:
+    """The modules of a model that are measured, in its order."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    found = [*_found(model, watched, names)]
+    uses = [each.weight for each in found if each.weight is not None]
+    return [
+        WatchedModule(
+            each.path,
+            each.module,
+            each.norm,
+            each.weight,
+            each.bias,
+            each.weight is not None and uses.count(each.weight) > 1,
+        )
+        for each in found
+    ]
+
+
+def _found(
+    model: nn.Module, watched: Watched, names: Mapping[nn.Parameter, str]
+) -> Iterator[WatchedModule]:
+    for path, module in model.named_modules():
+        norm = norm_layer_of(module)
+        if norm is None and (watched is Watched.NORMS or not is_map(module)):
+            continue
+        trained = {
+            own: names[parameter]
+            for own, parameter in module.named_parameters(recurse=False)
+            if parameter.requires_grad
+        }
+        if trained:
+            yield WatchedModule(path, module, norm, trained.get("weight"), trained.get("bias"))
+
+
+def is_map(module: nn.Module) -> bool:
+    """Whether a module is a plain linear map or a plain table of embeddings."""
+    # One with a forward of its own may do anything with its weight.
+    forward = type(module).forward
+    if isinstance(module, nn.Embedding):
+        return forward is nn.Embedding.forward and not module.scale_grad_by_freq
+    return forward is nn.Linear.forward or isinstance(module, Conv1D)
+
 
 MAX_SHOWN = 3
 
@@ -61,18 +224,18 @@ class ExampleNorms:
 
     def add_linear(self, name: str, x_BTD: Tensor, gradient_BTF: Tensor, *, is_tied: bool) -> None:
         """Add what a linear map tells of its weight."""
-        self.add(name, squared_norms.of_linear(x_BTD, gradient_BTF))
+        self.add(name, of_linear(x_BTD, gradient_BTF))
         if is_tied:
             ids_BT = self._ids.get(name)
             if ids_BT is None or name in self._rows:
                 raise _not_told(f"{name!r} is shared by other modules than one table and one map")
-            self._rows[name] = squared_norms.rows_of_linear(x_BTD, gradient_BTF, ids_BT)
+            self._rows[name] = rows_of_linear(x_BTD, gradient_BTF, ids_BT)
 
     def add_embedding(
         self, name: str, ids_BT: Tensor, gradient_BTD: Tensor, *, is_tied: bool
     ) -> None:
         """Add what a table of embeddings tells of its weight."""
-        self.add(name, squared_norms.of_embedding(ids_BT, gradient_BTD))
+        self.add(name, of_embedding(ids_BT, gradient_BTD))
         if is_tied:
             rows_BTD = self._rows.pop(name, None)
             if rows_BTD is None:
@@ -265,7 +428,7 @@ def _arrived(watched: WatchedModule, norms: ExampleNorms, saved: list[Any], g: T
             x_BTD, g_BTF = x.flatten(1, -2), g.flatten(1, -2)
             norms.add_linear(watched.weight, x_BTD, g_BTF, is_tied=is_tied)
         if watched.bias is not None:
-            norms.add(watched.bias, squared_norms.of_bias(g))
+            norms.add(watched.bias, of_bias(g))
 
 
 def _add_norm_layer(watched: WatchedModule, norms: ExampleNorms, x: Tensor, g: Tensor) -> None:
@@ -273,9 +436,9 @@ def _add_norm_layer(watched: WatchedModule, norms: ExampleNorms, x: Tensor, g: T
     num_dims = len(watched.norm.shape)
     if watched.weight is not None:
         normalised = watched.norm.normalise(x.float())
-        norms.add(watched.weight, squared_norms.of_norm_weight(normalised, g, num_dims))
+        norms.add(watched.weight, of_norm_weight(normalised, g, num_dims))
     if watched.bias is not None:
-        norms.add(watched.bias, squared_norms.of_bias(g, num_dims))
+        norms.add(watched.bias, of_bias(g, num_dims))
 
 
 def _shown(names: list[str]) -> str:
@@ -290,3 +453,53 @@ def _not_told(message: str) -> OpenwaferError:
         notes=("known are normalisation layers, linear maps and embeddings, called once each",),
         help="measure normalisation layers alone, or train without the noise scale",
     )
+
+
+def of_norm_weight(normalised: Tensor, gradient: Tensor, num_weight_dims: int) -> Tensor:
+    """Of the weight of a normalisation layer.
+
+    Args:
+        normalised: (B, ..., weight's dims), as it was before weights.
+        gradient: of the layer's output, of the same shape.
+        num_weight_dims: how many dims the weight has.
+    """
+    return of_bias(normalised * gradient.to(normalised.dtype), num_weight_dims)
+
+
+def of_bias(gradient: Tensor, num_weight_dims: int = 1) -> Tensor:
+    """Of what is added to each token: ``gradient`` is (B, ..., bias's dims)."""
+    between = tuple(range(1, gradient.dim() - num_weight_dims))
+    by_example = gradient.float().sum(between) if between else gradient.float()
+    return by_example.flatten(1).square().sum(1)
+
+
+def of_linear(x_BTD: Tensor, gradient_BTF: Tensor) -> Tensor:
+    """Of a linear map's weight; one example after the other, as each is as large as the weight."""
+    norms = [
+        torch.mm(gradient_TF.T, x_TD).square().sum()
+        for x_TD, gradient_TF in zip(x_BTD.float(), gradient_BTF.float(), strict=True)
+    ]
+    return torch.stack(norms)
+
+
+def of_embedding(ids_BT: Tensor, gradient_BTD: Tensor) -> Tensor:
+    """Of a table of embeddings: rows of tokens that occur twice in an example are added first."""
+    num_examples = ids_BT.shape[0]
+    example_BT = torch.arange(num_examples, device=ids_BT.device)[:, None].expand_as(ids_BT)
+    pairs = torch.stack((example_BT.flatten(), ids_BT.flatten()))
+    rows, row_of_token = torch.unique(pairs, dim=1, return_inverse=True)
+    gradient_ND = gradient_BTD.float().flatten(0, 1)
+    sums = gradient_ND.new_zeros(rows.shape[1], gradient_ND.shape[1])
+    squares = sums.index_add_(0, row_of_token, gradient_ND).square().sum(1)
+    return squares.new_zeros(num_examples).index_add_(0, rows[0], squares)
+
+
+def rows_of_linear(x_BTD: Tensor, gradient_BTF: Tensor, ids_BS: Tensor) -> Tensor:
+    """Rows of each example's gradient of a linear map's weight, (B, S, D).
+
+    Of a weight that is also a table of embeddings: the rows of the tokens that the example has.
+    """
+    chosen_BTS = gradient_BTF.float().gather(
+        2, ids_BS[:, None, :].expand(-1, gradient_BTF.shape[1], -1)
+    )
+    return torch.bmm(chosen_BTS.transpose(1, 2), x_BTD.float())

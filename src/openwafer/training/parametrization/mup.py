@@ -1,5 +1,6 @@
 """muP of one model: what is scaled, from a base model and another of twice its widths."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -8,19 +9,26 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from openwafer.diagnostics import error
-from openwafer.training.parametrization.attention import AttentionRule, attention_rules, take_rules
 from openwafer.training.parametrization.depth import Depth
-from openwafer.training.parametrization.factors import branch_factor, std_factor
-from openwafer.training.parametrization.folding import fold
 from openwafer.training.parametrization.observation import Observation, observe
-from openwafer.training.parametrization.roles import Kind, Role, Shape, roles_of
+from openwafer.training.parametrization.roles import (
+    Kind,
+    Role,
+    Shape,
+    branch_factor,
+    roles_of,
+    std_factor,
+)
 from openwafer.training.parametrization.scalars import (
+    AttentionRule,
     Pair,
+    attention_rules,
     own_exponent,
     require_same_scalars,
     require_same_sums,
     scale_of_head,
     scales_of_table,
+    take_rules,
 )
 
 Run = Callable[[nn.Module], object]
@@ -244,3 +252,44 @@ def _no_module(name: str, outputs: Sequence[str]) -> Exception:
 
 def _shapes(model: nn.Module) -> dict[str, Shape]:
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def fold(
+    model: nn.Module,
+    roles: Mapping[str, Role],
+    multipliers: Mapping[str, float],
+    seen: Observation,
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """What multiplies parameters, so that a model without the multipliers computes the same.
+
+    A head of its own is multiplied itself. A head that is a table of embeddings as well leaves it
+    to the norm before it, where nobody else reads that norm.
+
+    Returns:
+        Factors by name of a parameter, and the modules for which there are none.
+    """
+    factors: dict[str, float] = {}
+    unfolded = []
+    name_of = {parameter: name for name, parameter in model.named_parameters()}
+    for path, multiplier in multipliers.items():
+        name = name_of[model.get_submodule(path).get_parameter("weight")]
+        norm = seen.sources.get(path)
+        if roles[name].kind is Kind.OUTPUT:
+            factors[name] = multiplier
+        elif norm is not None and _is_proportional(model.get_submodule(norm)):
+            weights = model.get_submodule(norm).named_parameters()
+            factors |= {f"{norm}.{part}": multiplier for part, _ in weights}
+        else:
+            unfolded.append(path)
+    return factors, tuple(unfolded)
+
+
+@torch.no_grad()
+def _is_proportional(norm: nn.Module) -> bool:
+    """Whether a norm of half the weights puts out half as much: some add 1 to their weights."""
+    halved = copy.deepcopy(norm)
+    size = next(norm.parameters()).numel()
+    for parameter in halved.parameters():
+        parameter.mul_(0.5)
+    inputs = torch.linspace(-1, 1, size).reshape(1, 1, size)
+    return torch.allclose(halved(inputs), norm(inputs) / 2)

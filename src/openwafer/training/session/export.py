@@ -22,7 +22,7 @@ from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch
 from openwafer.training.session.saved_arrays import SavedWeights, saved_arrays
 from openwafer.training.session.saved_run import SavedRun
-from openwafer.training.sparsity.rooms import DenseWeights
+from openwafer.training.sparsity.packed_linear import DenseWeights
 from openwafer.training.store import ArraySpec
 
 

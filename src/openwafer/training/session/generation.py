@@ -17,8 +17,8 @@ from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.session.forward import require_writer
 from openwafer.training.session.opened_model import OpenedModel
 from openwafer.training.session.seeding import generation_seed
-from openwafer.training.sparsity.few_tokens import FewTokens
-from openwafer.training.sparsity.rooms import multiplying_few_tokens
+from openwafer.training.sparsity.packed_linear import multiplying_few_tokens
+from openwafer.training.sparsity.products import FewTokens
 
 FREE_PARTS: Final = 4
 """Patterns may take one of so many parts of the free memory."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.precision import MatmulPrecision, Precision, Weights
-from openwafer.training.sparsity.kernels.peak import peak_flops
+from openwafer.training.sparsity.kernels.processor import peak_flops
 
 FEW_OF_PEAK: Final = 0.6
 """Share of the peak below which a dense product leaves something to gain."""

@@ -1,15 +1,29 @@
 """Which positions of a weight are kept, and the order that values and states share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 import numpy as np
 import torch
+from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
 from openwafer.diagnostics import error
-from openwafer.training.sparsity.compiled import compiled
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a loop at its first call, and keep its machine code beside its source.
+
+    numba notices a change of the file only in which the loop itself stands, so a loop calls nothing
+    compiled of another file. It runs without Python's lock.
+    """
+    return njit(cache=True, nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+
 
 NARROW_COLUMNS: Final = 1 << 16
 """Up to so many columns, their numbers take 16 bits."""

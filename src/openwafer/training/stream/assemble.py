@@ -21,7 +21,7 @@ from openwafer.training.plan_record import (
     PlanRecord,
     SparseUse,
 )
-from openwafer.training.sparsity.rooms import rooms_of
+from openwafer.training.sparsity.packed_linear import rooms_of
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.parameter_store import ParameterStore, Tier, closed_on_error
 from openwafer.training.stream.device.device import Device

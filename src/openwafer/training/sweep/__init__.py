@@ -1,11 +1,7 @@
 """Many small runs that differ in a few values of their config, and what follows for a large one."""
 
-from openwafer.training.sweep.ablation import Ablation, Variant
-from openwafer.training.sweep.difference import Difference
-from openwafer.training.sweep.grid import Axis, Grid
-from openwafer.training.sweep.outcome import Outcome, Setting
-from openwafer.training.sweep.sweep import Sweep
-from openwafer.training.sweep.sweep_file import SweptRun
+from openwafer.training.sweep.ablation import Ablation, Axis, Grid, Variant
+from openwafer.training.sweep.sweep import Difference, Outcome, Setting, Sweep, SweptRun
 
 __all__ = [
     "Ablation",

@@ -1,18 +1,99 @@
-"""Variants of a run that each change a little, and are compared with the run as it is."""
+"""Which runs a sweep makes: all combinations of some values, or variants of one config.
+
+Variants are compared with the run as it is; docs/formats/openwafer-variants.md describes the file
+in which people write them down.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
-from openwafer.config import PathLike, path_of, to_flow
+from openwafer.config import InvalidFieldError, PathLike, load, path_of, to_flow
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.session import RunConfig, load_config
 from openwafer.training.session.building import tokenizer_of
 from openwafer.training.session.config import EvaluateConfig
 from openwafer.training.session.run_conditions import run_conditions
-from openwafer.training.sweep.grid import Axis, Grid
+
+OPENING, CLOSING = "[{", "]}"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A key of the config, as in ``optimizer.learning_rate``, and the values that are tried.
+
+    Values are texts as a config file has them, in the order in which they were given.
+    """
+
+    key: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All combinations of the values of `axes`, each with every one of `seeds`."""
+
+    axes: tuple[Axis, ...]
+    seeds: tuple[int, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Of the config, that differ between runs."""
+        return tuple(axis.key for axis in self.axes)
+
+    @property
+    def settings(self) -> Iterator[Mapping[str, str]]:
+        """Values by key; the last key changes first."""
+        for values in product(*(axis.values for axis in self.axes)):
+            yield dict(zip(self.keys, values, strict=True))
+
+
+def parse_axis(text: str) -> Axis:
+    """An axis that is written as in ``optimizer.learning_rate=1e-3,3e-3``.
+
+    Raises:
+        OpenwaferError: ``sweep-grid``.
+    """
+    key, found, values = text.partition("=")
+    parts = tuple(part.strip() for part in _split(values))
+    if not (found and key.strip() and all(parts)):
+        raise error(
+            "sweep-grid",
+            f"{text!r} is no key with values",
+            help="such as optimizer.learning_rate=1e-3,3e-3,1e-2",
+        )
+    if len(set(parts)) < len(parts):
+        twice = next(part for part in parts if parts.count(part) > 1)
+        raise error("sweep-grid", f"{text!r} has {twice} twice", help="give each value once")
+    require_free(key.strip())
+    return Axis(key.strip(), parts)
+
+
+def require_free(key: str) -> None:
+    """Raise ``sweep-grid`` for a key that runs of a sweep have from the sweep."""
+    if key in ("seed", "name", "folder"):
+        raise error(
+            "sweep-grid",
+            f"{key} is what the sweep itself gives to each run",
+            help="take --seeds N for more seeds, --folder for where the runs are",
+        )
+
+
+def _split(values: str) -> Iterator[str]:
+    """Parts between commas that stand in no brackets."""
+    depth, part = 0, ""
+    for char in values:
+        depth += (char in OPENING) - (char in CLOSING)
+        if char == "," and depth == 0:
+            yield part
+            part = ""
+        else:
+            part += char
+    yield part
+
 
 BASELINE: Final = "baseline"
 
@@ -159,3 +240,62 @@ def _held_out(config: RunConfig) -> dict[str, object]:
         "data.cross_documents": data.cross_documents,
         "held-out tokens": run_conditions(evaluated, 0.0).held_out_tokens,
     }
+
+
+FORMAT: Final = "openwafer-variants"
+VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class WrittenVariant:
+    """A variant's name, and values by key of the config, as in ``model.mlp_size: 512``."""
+
+    name: str
+    set: dict[str, object]
+
+    def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise InvalidFieldError("name", "expected a name, found none")
+        if not self.set:
+            raise InvalidFieldError(
+                "set",
+                "expected keys with values, found none",
+                help="such as {model.mlp_size: 512}; the baseline is there without being written",
+            )
+
+
+@dataclass(frozen=True)
+class VariantsFile:
+    """The content of a file; a field is a key of it."""
+
+    format: Literal["openwafer-variants"]
+    version: int
+    variants: tuple[WrittenVariant, ...]
+
+    def __post_init__(self) -> None:
+        if self.version != VERSION:
+            raise InvalidFieldError(
+                "version",
+                f"{self.version}; this program reads {FORMAT} {VERSION}",
+                help=f"write it as docs/formats/{FORMAT}.md has it",
+            )
+        if not self.variants:
+            raise InvalidFieldError("variants", "expected a variant or more, found none")
+
+
+def read_variants(path: PathLike) -> tuple[Variant, ...]:
+    """The variants of a file, in its order.
+
+    Raises:
+        OpenwaferError: every mistake of the file with its place; ``config-file`` where it cannot
+            be read; ``sweep-grid`` for a key that each run has from the sweep.
+    """
+    path = path_of(path, "path")
+    found = []
+    for written in load(path, VariantsFile).variants:
+        setting = {key: to_flow(value) for key, value in written.set.items()}
+        found.append(Variant(written.name, setting, str(path)))
+        with telling_of(found[-1]):
+            for key in setting:
+                require_free(key)
+    return tuple(found)

@@ -1,4 +1,7 @@
-"""Walks through the runs of a sweep, one after the other, and goes on where it ended."""
+"""A sweep: its file, its runs one after the other, and what they tell.
+
+docs/formats/openwafer-sweep.md describes the file: what the sweep began with and which runs ended.
+"""
 
 import math
 import re
@@ -8,27 +11,104 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Final
 
 import xxhash
 from rich.console import Console
+from scipy.special import stdtrit
 
+from openwafer.atomic_file import write_bytes
 from openwafer.config import PathLike, parse, path_of, settings_of, to_yaml
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.folder_lock import FolderInUseError, FolderLock
+from openwafer.json_files import SealedFormat
 from openwafer.source import SourceText
 from openwafer.training.metrics import METRICS_FORMAT, VALIDATION_FORMAT, read_lines
 from openwafer.training.session import RunConfig, Session, load_config
 from openwafer.training.session.config import EvaluateConfig
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.sweep.ablation import BASELINE, Choice
-from openwafer.training.sweep.sweep_file import (
+
+
+@dataclass(frozen=True)
+class SweptRun:
+    """A run of a sweep that has ended.
+
+    Attributes:
+        name: of its folder.
+        settings: values by key of the config, as texts.
+        seed: of weights, dropout and order of data.
+        validation_loss: on held-out documents after the last step; None where the run diverged.
+        steps: that were done.
+        seconds: that it took.
+    """
+
+    name: str
+    settings: dict[str, str]
+    seed: int
+    validation_loss: float | None
+    steps: int
+    seconds: float
+
+    @property
+    def loss(self) -> float:
+        """The loss, infinite where the run diverged."""
+        return math.inf if self.validation_loss is None else self.validation_loss
+
+    def is_of(self, settings: Mapping[str, str], seed: int) -> bool:
+        """Whether it is the run with these settings and this seed."""
+        return (self.settings, self.seed) == (settings, seed)
+
+
+@dataclass(frozen=True)
+class SweepRecord:
+    """The content of the file.
+
+    Attributes:
+        config: of all runs but for `keys`, as YAML with every default.
+        keys: that differ between runs.
+        runs: that have ended, in that order.
+    """
+
+    config: str
+    keys: tuple[str, ...]
+    runs: tuple[SweptRun, ...]
+
+
+FORMAT: Final = SealedFormat(
+    "openwafer-sweep",
+    1,
     SweepRecord,
-    SweptRun,
-    read_sweep,
-    write_sweep,
+    "sweep-corrupt",
+    "restore the file, or begin again in another folder",
+    "sweep-version",
+    "go on with the program that wrote it, or begin again in another folder",
 )
+
+
+def read_sweep(path: Path) -> SweepRecord | None:
+    """The sweep in a file; None where there is no such file.
+
+    Raises:
+        OpenwaferError: ``sweep-corrupt``, ``sweep-version``, ``sweep-folder``.
+    """
+    try:
+        return FORMAT.decode(path, path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as cause:
+        raise error(
+            "sweep-folder",
+            f"cannot read {path}: {cause.strerror}",
+            help="give a folder that may be read and written",
+        ) from cause
+
+
+def write_sweep(path: Path, record: SweepRecord) -> None:
+    """Replace the file. Raises OSError."""
+    write_bytes(path, FORMAT.encode(record))
+
 
 DIVERGED: Final = "loss-not-finite"
 NAME_CHARS: Final = 100
@@ -254,3 +334,128 @@ def _over(record: SweepRecord) -> str:
 def _values(record: SweepRecord) -> dict[str, str]:
     config = parse(SourceText("the sweep's config", record.config), RunConfig)
     return settings_of(config)
+
+
+Setting = Mapping[str, str]
+"""Values by key of the config, as texts."""
+
+NUM_ERRORS = 2
+"""Standard errors of a difference that two settings have to lie apart to be told apart."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Runs that differ in their seed alone.
+
+    Attributes:
+        setting: of them all.
+        losses: on held-out documents, one a seed; infinite where a run diverged.
+    """
+
+    setting: Setting
+    losses: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Of the losses; infinite where one diverged."""
+        return math.inf if self.num_diverged else fmean(self.losses)
+
+    @property
+    def num_diverged(self) -> int:
+        """Runs whose loss was not finite."""
+        return sum(math.isinf(loss) for loss in self.losses)
+
+    @property
+    def deviation(self) -> float | None:
+        """Standard deviation over seeds; None of one seed or where a run diverged."""
+        if len(self.losses) < 2 or self.num_diverged:
+            return None
+        return stdev(self.losses)
+
+
+def outcomes_of(choice: Choice, runs: Sequence[SweptRun]) -> tuple[Outcome, ...]:
+    """The outcomes of runs that have all ended, in the order of the settings asked for."""
+    return tuple(
+        Outcome(
+            setting,
+            tuple(
+                next(run.loss for run in runs if run.is_of(setting, seed)) for seed in choice.seeds
+            ),
+        )
+        for setting in choice.settings
+    )
+
+
+def noise_of(outcomes: Sequence[Outcome]) -> float | None:
+    """Standard deviation over seeds, pooled over settings; None where there is one seed alone."""
+    found = [each.deviation for each in outcomes if each.deviation is not None]
+    return math.sqrt(fmean(deviation**2 for deviation in found)) if found else None
+
+
+def best_of(outcomes: Sequence[Outcome]) -> tuple[Outcome, tuple[Outcome, ...]]:
+    """The setting of the least mean loss, and others that the noise does not tell from it.
+
+    Two means of n seeds are told apart where they differ by more than `NUM_ERRORS` times
+    ``noise * sqrt(2 / n)``. With one seed the noise is not known, and no others are told.
+
+    Raises:
+        OpenwaferError: ``sweep-diverged`` where no setting has runs that all stayed finite.
+    """
+    best = min(outcomes, key=lambda each: each.mean)
+    if math.isinf(best.mean):
+        raise error(
+            "sweep-diverged",
+            f"of {len(outcomes)} settings each has a run whose loss was not finite",
+            help="try lower learning rates",
+        )
+    noise = noise_of(outcomes)
+    if noise is None:
+        return best, ()
+    apart = NUM_ERRORS * noise * math.sqrt(2 / len(best.losses))
+    near = (each for each in outcomes if each is not best and each.mean - best.mean <= apart)
+    return best, tuple(near)
+
+
+CONFIDENCE: Final = 0.95
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean over seeds of a variant's loss minus the baseline's with the same seed.
+
+    Losses are in nats a token. With one seed the noise is not known.
+
+    Attributes:
+        mean: of the differences.
+        standard_error: of that mean; None of one seed.
+        margin: half the 95% interval of the mean, by Student's t; None of one seed.
+    """
+
+    mean: float
+    standard_error: float | None
+    margin: float | None
+
+    @property
+    def is_told_apart(self) -> bool | None:
+        """Whether 0 lies outside the interval; None of one seed."""
+        return None if self.margin is None else abs(self.mean) > self.margin
+
+
+def standard_errors(num_seeds: int) -> float:
+    """Standard errors from the mean of so many differences to either end of its 95% interval.
+
+    It is the quantile of Student's t with ``num_seeds - 1`` degrees of freedom.
+    """
+    return float(stdtrit(num_seeds - 1, (1 + CONFIDENCE) / 2))
+
+
+def difference_of(baseline: Outcome, variant: Outcome) -> Difference | None:
+    """The difference of two outcomes of the same seeds; None where a run of either diverged."""
+    if baseline.num_diverged or variant.num_diverged:
+        return None
+    pairs = zip(variant.losses, baseline.losses, strict=True)
+    own = [one - other for one, other in pairs]
+    if len(own) < 2:
+        return Difference(own[0], None, None)
+    error = stdev(own) / math.sqrt(len(own))
+    return Difference(fmean(own), error, standard_errors(len(own)) * error)

@@ -25,12 +25,12 @@ from openwafer.training.parametrization.depth import (
     sequence_lengths,
     stds_by_layer,
 )
-from openwafer.training.parametrization.draws import Draws
 from openwafer.training.parametrization.mup import Mup, analyse
+from openwafer.training.parametrization.observation import Draws
 from openwafer.training.session.forward import forward_loss, model_inputs
 from openwafer.training.sparsity.masks.algorithms import Static
-from openwafer.training.sparsity.masks.initial_masks import InitMethod
-from openwafer.training.sparsity.parameters import SparseParameter
+from openwafer.training.sparsity.masks.one_shot import InitMethod
+from openwafer.training.sparsity.options import SparseParameter
 
 # Sizes that no width is likely to have, as sums over tokens and over widths are told apart by them.
 NUM_SAMPLES, NUM_TOKENS = 2, 7

@@ -15,8 +15,8 @@ from openwafer.training.methods.seam import Method, ParameterRules
 from openwafer.training.methods.sparsity.method import SparsityKeys
 from openwafer.training.models import CheckpointFolder
 from openwafer.training.models.build import width_of
-from openwafer.training.parametrization.draws import Draws
 from openwafer.training.parametrization.mup import Mup, scale_initial_weights, take_mup
+from openwafer.training.parametrization.observation import Draws
 from openwafer.training.parametrization.roles import Kind, Role
 from openwafer.training.session.settings import Settings
 

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from openwafer.diagnostics import error
-from openwafer.training.parametrization.factors import branch_factor, factors_of
-from openwafer.training.parametrization.roles import Role
+from openwafer.training.parametrization.roles import Role, branch_factor, factors_of
 from openwafer.training.session.optimizer_config import OptimizerConfig
 from openwafer.training.session.settings import Settings
 from openwafer.training.store.update_rules.optimizers import options_of

@@ -16,16 +16,17 @@ from openwafer.training.methods.pruning.layer_walk import calls_by_layer
 from openwafer.training.methods.pruning.options import Pruning, PruningMethod
 from openwafer.training.methods.sparsity.sparse_model import dense_by_default
 from openwafer.training.session.forward import forward_loss, model_inputs
-from openwafer.training.sparsity.masks.initial_masks import magnitude_mask, random_mask
 from openwafer.training.sparsity.masks.one_shot import (
     add_products,
     add_squares,
+    magnitude_mask,
+    random_mask,
     sparsegpt,
     wanda_mask,
 )
+from openwafer.training.sparsity.masks.schedules import Target
 from openwafer.training.sparsity.masks.structures import Blocks
-from openwafer.training.sparsity.masks.target import Target
-from openwafer.training.sparsity.parameters import resolve
+from openwafer.training.sparsity.options import resolve
 from openwafer.training.stream.layers import partition
 
 

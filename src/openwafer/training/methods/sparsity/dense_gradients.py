@@ -9,11 +9,15 @@ from typing import Final
 from torch import Tensor, nn
 
 from openwafer.diagnostics import error
-from openwafer.training.sparsity.masks.algorithms import RigL, drop_fraction_at, wants_gradient
-from openwafer.training.sparsity.masks.growth import GrowthCandidates
+from openwafer.training.sparsity.masks.algorithms import (
+    GrowthCandidates,
+    RigL,
+    drop_fraction_at,
+    wants_gradient,
+)
 from openwafer.training.sparsity.masks.structures import Shape
-from openwafer.training.sparsity.parameters import SparseParameter
-from openwafer.training.sparsity.rooms import packed_linears, rooms_of
+from openwafer.training.sparsity.options import SparseParameter
+from openwafer.training.sparsity.packed_linear import packed_linears, rooms_of
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.plan.workload import HeldGradients
 
@@ -135,7 +139,7 @@ class DenseGradients:
 
 @dataclass(frozen=True)
 class _Watcher:
-    """Of one weight; see :class:`~openwafer.training.sparsity.multiplication.GradientWatcher`."""
+    """Of one weight; see :class:`~openwafer.training.sparsity.products.GradientWatcher`."""
 
     gradients: DenseGradients
     name: str

@@ -11,8 +11,8 @@ import numpy as np
 from openwafer.training.metrics import MASKS_FORMAT, MaskChange, StepWriter
 from openwafer.training.metrics.run_record import PICTURES, MaskPicture, MaskPictures
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.sparsity.masks.mask_update import MaskUpdate
-from openwafer.training.sparsity.packed.room import PackedRoom
+from openwafer.training.sparsity.masks.algorithms import MaskUpdate
+from openwafer.training.sparsity.packed import PackedRoom
 from openwafer.training.sparsity.pattern import Pattern
 
 MOST_PICTURES: Final = 4

@@ -13,11 +13,10 @@ from openwafer.training.methods.sparsity.rewinding import Rewinding
 from openwafer.training.methods.sparsity.sparse_products import describe_products
 from openwafer.training.metrics import StepMetrics
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.sparsity.masks.algorithms import IMP, RigL, is_update, updated
-from openwafer.training.sparsity.masks.mask_update import carried
-from openwafer.training.sparsity.parameters import SparseParameter
+from openwafer.training.sparsity.masks.algorithms import IMP, RigL, carried, is_update, updated
+from openwafer.training.sparsity.options import SparseParameter
+from openwafer.training.sparsity.packed_linear import pattern_name, rooms_of
 from openwafer.training.sparsity.pattern import Pattern
-from openwafer.training.sparsity.rooms import pattern_name, rooms_of
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.record_access import Arrays
 from openwafer.training.stream.execute.execution import Execution, StepEnd

@@ -25,12 +25,16 @@ from openwafer.training.session.parameter_groups import OF_MATRICES
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.settings import Settings
 from openwafer.training.sparsity.choice import WrittenProducts
-from openwafer.training.sparsity.masks.initial_masks import initial_mask
-from openwafer.training.sparsity.multiplication import Products
-from openwafer.training.sparsity.options import SparsityGroup, WrittenSparsity, sparsity_groups
-from openwafer.training.sparsity.packed_linear import is_plain, pack_linears
-from openwafer.training.sparsity.parameters import SparseParameter, resolve
-from openwafer.training.sparsity.rooms import packed_linears
+from openwafer.training.sparsity.masks.one_shot import initial_mask
+from openwafer.training.sparsity.options import (
+    SparseParameter,
+    SparsityGroup,
+    WrittenSparsity,
+    resolve,
+    sparsity_groups,
+)
+from openwafer.training.sparsity.packed_linear import is_plain, pack_linears, packed_linears
+from openwafer.training.sparsity.products import Products
 from openwafer.training.stream.plan.workload import Workload
 
 

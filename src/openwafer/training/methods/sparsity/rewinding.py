@@ -9,8 +9,13 @@ from torch import nn
 from openwafer.diagnostics import error
 from openwafer.training.session.saved_arrays import SavedWeights, checkpoint_arrays
 from openwafer.training.sparsity.masks.algorithms import IMP
-from openwafer.training.sparsity.parameters import SparseParameter
-from openwafer.training.sparsity.rooms import DenseWeights, is_pattern, pattern_name, rooms_of
+from openwafer.training.sparsity.options import SparseParameter
+from openwafer.training.sparsity.packed_linear import (
+    DenseWeights,
+    is_pattern,
+    pattern_name,
+    rooms_of,
+)
 from openwafer.training.store import Part, read_checkpoint
 from openwafer.training.store.checkpoint import INDEX_NAME, require_fit, save_checkpoint
 from openwafer.training.store.layout import array_named

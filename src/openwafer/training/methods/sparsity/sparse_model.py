@@ -8,11 +8,9 @@ from torch import nn
 
 from openwafer.diagnostics import Diagnostic, Severity, counted, error
 from openwafer.training.session.parameter_groups import tables_of
-from openwafer.training.sparsity.masks.target import Target, require_capacity
-from openwafer.training.sparsity.options import SparsityGroup
-from openwafer.training.sparsity.packed_linear import is_plain
-from openwafer.training.sparsity.parameters import SparseParameter
-from openwafer.training.sparsity.rooms import is_pattern, rooms_of
+from openwafer.training.sparsity.masks.schedules import Target, require_capacity
+from openwafer.training.sparsity.options import SparseParameter, SparsityGroup
+from openwafer.training.sparsity.packed_linear import is_pattern, is_plain, rooms_of
 from openwafer.training.stream.plan.experts import routers
 
 

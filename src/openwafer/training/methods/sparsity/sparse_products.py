@@ -9,8 +9,8 @@ from torch import nn
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.matmul_precision import multiplies_floats_on_cpu
 from openwafer.training.sparsity.choice import WrittenProducts, first_match
-from openwafer.training.sparsity.multiplication import Products, Skipping
-from openwafer.training.sparsity.rooms import packed_linears
+from openwafer.training.sparsity.packed_linear import packed_linears
+from openwafer.training.sparsity.products import Products, Skipping
 
 
 def products_to_pack(config: RunConfig, written: WrittenProducts) -> WrittenProducts:

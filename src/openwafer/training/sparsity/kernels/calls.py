@@ -7,11 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from openwafer.training.sparsity.kernels import layout, products
-from openwafer.training.sparsity.kernels.emission import TILE, TILE_BYTES
+from openwafer.training.sparsity.kernels import entries
 from openwafer.training.sparsity.kernels.index import Walk
-from openwafer.training.sparsity.kernels.processor import lanes_here
-from openwafer.training.sparsity.kernels.threads import num_threads_of, run
+from openwafer.training.sparsity.kernels.processor import lanes_here, num_threads_of, run
+from openwafer.training.sparsity.kernels.vectors import TILE, TILE_BYTES
 
 SHARES_A_THREAD: Final = 4
 WORKSPACE_BYTES: Final = 4 << 20
@@ -21,30 +20,30 @@ def tiled(plain: Tensor, lanes: int | None = None) -> Tensor:
     """`[tiles, features, 64]`: activations `[tokens, features]`; the last tile filled with 0."""
     tokens, features = plain.shape
     tiles = torch.empty(-(-tokens // TILE), features, TILE)
-    record = np.zeros(1, layout.LAYOUT)
+    record = np.zeros(1, entries.LAYOUT)
     record["tokens"], record["features"] = tokens, features
     record["plain"], record["tiled"] = plain.data_ptr(), tiles.data_ptr()
     num_threads = num_threads_of(len(tiles), tiles.numel())
-    run(layout.tile_entry(lanes or lanes_here()[0]), record, len(tiles), num_threads)
+    run(entries.tile_entry(lanes or lanes_here()[0]), record, len(tiles), num_threads)
     return tiles
 
 
 def in_order_of_walk(walk: Walk, values: Tensor) -> Tensor:
     """Values in the pattern's order, brought into that of a walk."""
-    return _move(layout.gather_entry(), walk, values)
+    return _move(entries.gather_entry(), walk, values)
 
 
 def in_order_of_pattern(walk: Walk, values: Tensor) -> Tensor:
     """The reverse."""
-    return _move(layout.scatter_entry(), walk, values)
+    return _move(entries.scatter_entry(), walk, values)
 
 
 def _move(entry: Any, walk: Walk, source: Tensor) -> Tensor:
     target = torch.empty_like(source)
-    record = np.zeros(1, layout.MOVE)
+    record = np.zeros(1, entries.MOVE)
     record["count"], record["order"] = source.numel(), walk.order.ctypes.data
     record["source"], record["target"] = source.data_ptr(), target.data_ptr()
-    num_items = -(-source.numel() // layout.PIECE)
+    num_items = -(-source.numel() // entries.PIECE)
     run(entry, record, num_items, num_threads_of(num_items, source.numel()))
     return target
 
@@ -65,12 +64,12 @@ def multiply(
     num_items = len(tiles) * walk.num_panels
     num_threads = num_threads_of(num_items, output.shape[0] * values.numel())
     scratch = torch.empty(num_threads, walk.panel_rows, TILE)
-    record = np.zeros(1, products.MULTIPLY)
+    record = np.zeros(1, entries.MULTIPLY)
     _tell_walk(record, walk)
     record["tokens"], record["input"] = output.shape[0], tiles.data_ptr()
     record["values"], record["bias"] = values.data_ptr(), bias.data_ptr()
     record["scratch"], record["output"] = scratch.data_ptr(), output.data_ptr()
-    run(products.multiply_entry(lanes or lanes_here()[0]), record, num_items, num_threads)
+    run(entries.multiply_entry(lanes or lanes_here()[0]), record, num_items, num_threads)
 
 
 def sample(
@@ -82,12 +81,12 @@ def sample(
     """
     num_threads = num_threads_of(walk.rows.size, len(tiles) * TILE * totals.numel())
     shares = _shares(walk, num_threads)
-    record = np.zeros(1, products.SAMPLE)
+    record = np.zeros(1, entries.SAMPLE)
     _tell_walk(record, walk)
     record["tiles"], record["totals"] = len(tiles), totals.data_ptr()
     record["input"], record["gradient"] = tiles.data_ptr(), gradient_tiles.data_ptr()
     record["shares"] = shares.ctypes.data
-    run(products.sample_entry(lanes or lanes_here()[0]), record, len(shares), num_threads)
+    run(entries.sample_entry(lanes or lanes_here()[0]), record, len(shares), num_threads)
 
 
 def forward(

@@ -13,22 +13,131 @@ not finite, and say so (`is_skipped`).
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from openwafer.diagnostics import error
-from openwafer.training.sparsity.masks.growth import GrowthCandidates, growth_candidates
-from openwafer.training.sparsity.masks.mask_update import MaskUpdate, no_update, update_to
-from openwafer.training.sparsity.masks.schedules import Schedule
-from openwafer.training.sparsity.masks.selection import (
+from openwafer.training.sparsity.masks.schedules import Schedule, Target, value_at
+from openwafer.training.sparsity.masks.structures import (
     NOT_ELIGIBLE,
+    Structure,
     are_finite,
     count,
     largest,
     magnitudes,
     random_scores,
+    share_of,
 )
-from openwafer.training.sparsity.masks.structures import share_of
-from openwafer.training.sparsity.masks.target import Target, value_at
+
+
+@dataclass(frozen=True)
+class MaskUpdate:
+    """A mask and how it differs from the one before.
+
+    A weight that an algorithm drops and grows again in the same update stays as it is, with its
+    optimizer states, and is in neither `dropped` nor `regrown`; so does the code of RigL's authors
+    (``google-research/rigl``, ``reinit_when_same=False``).
+
+    Attributes:
+        mask: the new one, bool of the weight's shape.
+        dropped: kept before, not now; value and optimizer states are forgotten.
+        regrown: kept now, not before; value and optimizer states begin at 0.
+        is_rewound: kept weights go back to the values of IMP's `rewind_step`, and their optimizer
+            states to 0.
+        is_skipped: nothing was decided, since weights or gradient are not finite.
+    """
+
+    mask: Tensor
+    dropped: Tensor
+    regrown: Tensor
+    is_rewound: bool = False
+    is_skipped: bool = False
+
+    @property
+    def num_dropped(self) -> int:
+        """Weights that were kept and are not."""
+        return int(self.dropped.count_nonzero())
+
+    @property
+    def num_regrown(self) -> int:
+        """Weights that are kept and were not."""
+        return int(self.regrown.count_nonzero())
+
+
+def update_to(mask: Tensor, new: Tensor, *, is_rewound: bool) -> MaskUpdate:
+    """The update that takes `mask` to `new`."""
+    return MaskUpdate(new, mask & ~new, new & ~mask, is_rewound)
+
+
+def no_update(mask: Tensor, *, is_skipped: bool = False) -> MaskUpdate:
+    """The update that leaves `mask` as it is."""
+    nothing = torch.zeros_like(mask)
+    return MaskUpdate(mask, nothing, nothing, is_skipped=is_skipped)
+
+
+def carried(values: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    """Values of the mask `before` in the order of the mask `after`, 0 where weights are regrown.
+
+    Args:
+        values: [kept before], row-major: weights, or an optimizer state.
+        before: bool, any shape.
+        after: bool, the same shape.
+
+    Returns:
+        [kept after], row-major.
+    """
+    spread = torch.zeros(before.shape, dtype=values.dtype, device=values.device)
+    spread[before] = values
+    return spread[after]
+
+
+@dataclass(frozen=True)
+class GrowthCandidates:
+    """Magnitudes of gradients that growing may choose from.
+
+    Attributes:
+        kept: of the kept units, [kept units] in their order.
+        positions: of the largest others, int64 [candidates], rising, in [groups, units] flattened.
+        others: their magnitudes, [candidates].
+        is_finite: whether the whole gradient is.
+    """
+
+    kept: Tensor
+    positions: Tensor
+    others: Tensor
+    is_finite: bool
+
+    def scores(self, units: Tensor) -> Tensor:
+        """Magnitudes [groups, units] where kept or a candidate, and -1 elsewhere.
+
+        Args:
+            units: bool [groups, units], those that were kept when the gradient was taken.
+        """
+        found = torch.full(units.shape, NOT_ELIGIBLE, dtype=self.kept.dtype, device=units.device)
+        found[units] = self.kept.to(units.device)
+        found.reshape(-1)[self.positions.to(units.device)] = self.others.to(units.device)
+        return found
+
+
+def growth_candidates(
+    gradient: Tensor, mask: Tensor, structure: Structure, num: int
+) -> GrowthCandidates:
+    """Reduce a dense gradient to what growing may choose from.
+
+    Args:
+        gradient: of the loss by every weight, kept or not, summed over all micro-batches.
+        mask: of the step that the gradient is of, the gradient's shape.
+        num: at most so many units grow in a group.
+    """
+    units = structure.units_of(mask)
+    scores = structure.unit_scores(magnitudes(gradient))
+    eligible = scores.masked_fill(units, NOT_ELIGIBLE)
+    num_others = (units.shape[1] - count(units)).clamp(max=num)
+    is_finite = are_finite(scores)
+    # Where it is not finite nothing is decided, and NaN has no place in an order.
+    chosen = largest(eligible, num_others) if is_finite else torch.zeros_like(units)
+    positions = chosen.reshape(-1).nonzero().reshape(-1)
+    return GrowthCandidates(scores[units], positions, scores.reshape(-1)[positions], is_finite)
 
 
 @dataclass(frozen=True)

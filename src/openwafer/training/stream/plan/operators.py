@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from openwafer.training.sparsity.trials import is_known, trial_of
+from openwafer.training.sparsity.choice import is_known, trial_of
 from openwafer.training.stream.device.device import MemoryMeter
 from openwafer.training.torch_private import pytree
 

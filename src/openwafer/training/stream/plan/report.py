@@ -22,9 +22,13 @@ from openwafer.training.plan_record import (
     SparseWeight,
     StepBytes,
 )
-from openwafer.training.sparsity.packed.room import PackedRoom
-from openwafer.training.sparsity.packed_linear import PackedLinear
-from openwafer.training.sparsity.rooms import is_pattern, packed_linears, rooms_of
+from openwafer.training.sparsity.packed import PackedRoom
+from openwafer.training.sparsity.packed_linear import (
+    PackedLinear,
+    is_pattern,
+    packed_linears,
+    rooms_of,
+)
 from openwafer.training.store.layout import (
     KEPT_PARTS,
     ArraySpec,

@@ -1,1 +1,0 @@
-"""Linear maps whose input may be mostly zeros, such as what a ReLU leaves."""
