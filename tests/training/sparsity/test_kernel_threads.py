@@ -35,7 +35,8 @@ def moved(num_threads: int) -> tuple[NDArray[np.float32], int]:
     told["source"], told["target"] = source.ctypes.data, target.ctypes.data
     pool, address = PoolOfOurOwn(), told.ctypes.data
     arguments = address, address + told.itemsize
-    enter_together((pool.start, pool.end), entries.gather_entry().address, arguments, num_threads)
+    entry = entries.move_entry(is_gather=True)
+    enter_together((pool.start, pool.end), entry.address, arguments, num_threads)
     return target[::-1], int(told["taken"].sum()) - int(counters[0])
 
 

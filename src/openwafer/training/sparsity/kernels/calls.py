@@ -30,12 +30,12 @@ def tiled(plain: Tensor, lanes: int | None = None) -> Tensor:
 
 def in_order_of_walk(walk: Walk, values: Tensor) -> Tensor:
     """Values in the pattern's order, brought into that of a walk."""
-    return _move(entries.gather_entry(), walk, values)
+    return _move(entries.move_entry(is_gather=True), walk, values)
 
 
 def in_order_of_pattern(walk: Walk, values: Tensor) -> Tensor:
     """The reverse."""
-    return _move(entries.scatter_entry(), walk, values)
+    return _move(entries.move_entry(is_gather=False), walk, values)
 
 
 def _move(entry: Any, walk: Walk, source: Tensor) -> Tensor:

@@ -102,24 +102,9 @@ PIECE: Final = 1 << 15
 
 
 @functools.cache
-def tile_entry(lanes: int) -> Any:
+def tile_entry(lanes: int, stamp: str = STAMP) -> Any:
     """Copies plain activations to tiled ones; an item is a tile. Tokens that are none are 0."""
-    return _tile_entry(STAMP, lanes)
 
-
-@functools.cache
-def gather_entry() -> Any:
-    """Copies `source[order[n]]` to `target[n]`; an item is a piece."""
-    return _gather_entry(STAMP)
-
-
-@functools.cache
-def scatter_entry() -> Any:
-    """Copies `source[n]` to `target[order[n]]`; an item is a piece."""
-    return _scatter_entry(STAMP)
-
-
-def _tile_entry(stamp: str, lanes: int) -> Any:
     @entry(LAYOUT)
     def tile(told: Any) -> None:
         len(stamp)
@@ -172,44 +157,27 @@ def untile_tokens(lanes: Any, tiled: Any, plain: Any, tokens: Any, widths: Any) 
                 kept[feature] = given[feature * TILE + number]
 
 
-def _gather_entry(stamp: str) -> Any:
+@functools.cache
+def move_entry(*, is_gather: bool, stamp: str = STAMP) -> Any:
+    """Copies `source[order[n]]` to `target[n]`, or `source[n]` to `target[order[n]]`, by pieces."""
+
     @entry(MOVE)
-    def gather(told: Any) -> None:
+    def move(told: Any) -> None:
         len(stamp)
         move = carray(told, 1)[0]
-        order, source, target = (
-            numbers_at(move.order),
-            floats_at(move.source),
-            floats_at(move.target),
-        )
+        order = numbers_at(move.order)
+        source, target = floats_at(move.source), floats_at(move.target)
         while True:
             item = take_item(told)
             if item >= move.num_items:
                 return
             for place in range(item * PIECE, min(move.count, (item + 1) * PIECE)):
-                target[place] = source[order[place]]
+                if is_gather:
+                    target[place] = source[order[place]]
+                else:
+                    target[order[place]] = source[place]
 
-    return gather
-
-
-def _scatter_entry(stamp: str) -> Any:
-    @entry(MOVE)
-    def scatter(told: Any) -> None:
-        len(stamp)
-        move = carray(told, 1)[0]
-        order, source, target = (
-            numbers_at(move.order),
-            floats_at(move.source),
-            floats_at(move.target),
-        )
-        while True:
-            item = take_item(told)
-            if item >= move.num_items:
-                return
-            for place in range(item * PIECE, min(move.count, (item + 1) * PIECE)):
-                target[order[place]] = source[place]
-
-    return scatter
+    return move
 
 
 WALK: Final = (
@@ -236,18 +204,9 @@ SHARE_NUMBERS: Final = 5
 
 
 @functools.cache
-def multiply_entry(lanes: int) -> Any:
+def multiply_entry(lanes: int, stamp: str = STAMP) -> Any:
     """Multiplies a walked matrix with an input; an item is a panel of the output for one tile."""
-    return _multiply_entry(STAMP, lanes)
 
-
-@functools.cache
-def sample_entry(lanes: int) -> Any:
-    """Adds `sum over tokens of gradient * input` at kept positions; an item is a share of them."""
-    return _sample_entry(STAMP, lanes)
-
-
-def _multiply_entry(stamp: str, lanes: int) -> Any:
     @entry(MULTIPLY)
     def multiply(told: Any) -> None:
         len(stamp)
@@ -290,7 +249,10 @@ def _multiply_panel(lanes: Any, product: Any, panel: Any, where: Any) -> None:
                 add_products(lanes, (at, tiles, soon), lists, bounds)
 
 
-def _sample_entry(stamp: str, lanes: int) -> Any:
+@functools.cache
+def sample_entry(lanes: int, stamp: str = STAMP) -> Any:
+    """Adds `sum over tokens of gradient * input` at kept positions; an item is a share of them."""
+
     @entry(SAMPLE)
     def sample(told: Any) -> None:
         len(stamp)

@@ -192,7 +192,7 @@ def peak_flops() -> float:
     """
     lanes, record, total = lanes_here()[0], np.zeros(1, PEAK), np.zeros(1, np.float32)
     record["turns"], record["total"] = TURNS, total.ctypes.data
-    made = _peak_entry(STAMP, lanes)
+    made = _peak_entry(lanes)
     seconds = []
     for _ in range(1 + TRIES):
         start = time.thread_time()
@@ -201,7 +201,7 @@ def peak_flops() -> float:
     return 2 * TURNS * CHAINS * lanes / min(seconds[1:])
 
 
-def _peak_entry(stamp: str, lanes: int) -> Any:
+def _peak_entry(lanes: int, stamp: str = STAMP) -> Any:
     @entry(PEAK)
     def peak(told: Any) -> None:
         len(stamp)
