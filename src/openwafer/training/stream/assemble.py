@@ -19,9 +19,7 @@ from openwafer.training.plan_record import (
     Mode,
     ModeChoice,
     PlanRecord,
-    SparseUse,
 )
-from openwafer.training.sparsity.packed_linear import rooms_of
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.parameter_store import ParameterStore, Tier, closed_on_error
 from openwafer.training.stream.device.device import Device
@@ -55,7 +53,6 @@ from openwafer.training.stream.plan.refusals import (
     refuse_uses,
 )
 from openwafer.training.stream.plan.report import (
-    dense_plan,
     expert_bytes,
     host_peak,
     lent_bytes,
@@ -186,14 +183,6 @@ class Planned:
     def _moved(self) -> PlannedBytes:
         return self._bytes_of(self.plan)
 
-    def _sparse(self) -> SparseUse | None:
-        model = self.workload.model
-        if not rooms_of(model):
-            return None
-        return sparse_use(
-            self.plan.layouts, model, self._bytes_of(dense_plan(self.plan, model)).usual.step
-        )
-
     def _bytes_of(self, plan: StreamPlan) -> PlannedBytes:
         here = on_first_host(self.placements, self.given.hosts)
         placement = merged(here)
@@ -219,7 +208,7 @@ class Planned:
         described = report_of(self.plan, self.placement, model, self.device, self._moved, predicted)
         described = replace(
             described,
-            sparse=self._sparse(),
+            sparse=sparse_use(self.plan, model, lambda plan: self._bytes_of(plan).usual.step),
             systems=self.given.systems,
             stores=self.given.store_use,
             choice=self.choice,

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -186,12 +186,50 @@ def _part_bytes(layouts: Sequence[RecordLayout], part: Part) -> int:
 
 
 Layouts = Mapping[str, RecordLayout]
+Rooms = Mapping[str, PackedRoom]
 
 
-def dense_plan(plan: StreamPlan, model: nn.Module) -> StreamPlan:
-    """The same plan for the model with dense weights, to count what its steps would move."""
+def sparse_use(
+    plan: StreamPlan, model: nn.Module, bytes_of_step: Callable[[StreamPlan], StepBytes]
+) -> SparseUse | None:
+    """What the sparse weights of a model take; ``None`` of a model without any.
+
+    Args:
+        plan: of a step.
+        model: in its sparse form.
+        bytes_of_step: what a step moves by a plan.
+    """
     rooms = rooms_of(model)
-    layouts = dense_layouts(plan.layouts, model)
+    if not rooms:
+        return None
+    dense = _dense_plan(plan, rooms)
+    return SparseUse(
+        weights=tuple(_weight(name, module) for name, module in packed_linears(model).items()),
+        parameters=sum(
+            math.prod(spec.shape)
+            for layout in dense.layouts.values()
+            for spec in _specs(layout, Part.WEIGHTS)
+        ),
+        values_bytes=_bytes(plan.layouts, Part.WEIGHTS, rooms),
+        states_bytes=_bytes(plan.layouts, Part.STATES, rooms),
+        pattern_bytes=sum(room.num_bytes for room in rooms.values()),
+        dense_values_bytes=_bytes(dense.layouts, Part.WEIGHTS, rooms),
+        dense_states_bytes=_bytes(dense.layouts, Part.STATES, rooms),
+        dense_step_bytes=bytes_of_step(dense),
+    )
+
+
+def _dense_plan(plan: StreamPlan, rooms: Rooms) -> StreamPlan:
+    """The same plan with dense weights, and with states and gradients of such."""
+    layouts = {
+        record: lay_out(
+            record,
+            tuple(_dense(layout, Part.WEIGHTS, rooms)),
+            tuple(_dense(layout, Part.STATES, rooms)),
+            tuple(_dense(layout, Part.GRADIENTS, rooms)),
+        )
+        for record, layout in plan.layouts.items()
+    }
     if plan.schedule is None:
         return replace(plan, layouts=layouts)
     received = set(plan.received) & rooms.keys()
@@ -208,46 +246,6 @@ def dense_plan(plan: StreamPlan, model: nn.Module) -> StreamPlan:
     return replace(plan, layouts=layouts, schedule=replace(plan.schedule, actions=actions))
 
 
-def dense_layouts(layouts: Layouts, model: nn.Module) -> dict[str, RecordLayout]:
-    """The same records with whole weights, and states and gradients of whole weights."""
-    rooms = rooms_of(model)
-    return {
-        record: lay_out(
-            record,
-            tuple(_dense(layout, Part.WEIGHTS, rooms)),
-            tuple(_dense(layout, Part.STATES, rooms)),
-            tuple(_dense(layout, Part.GRADIENTS, rooms)),
-        )
-        for record, layout in layouts.items()
-    }
-
-
-def sparse_use(layouts: Layouts, model: nn.Module, dense_step: StepBytes) -> SparseUse:
-    """What the sparse weights of a model take.
-
-    Args:
-        layouts: of its records.
-        model: in its sparse form.
-        dense_step: what a step would move with :func:`dense_plan`.
-    """
-    rooms = rooms_of(model)
-    dense = dense_layouts(layouts, model)
-    return SparseUse(
-        weights=tuple(_weight(name, module) for name, module in packed_linears(model).items()),
-        parameters=sum(
-            math.prod(spec.shape)
-            for layout in dense.values()
-            for spec in _specs(layout, Part.WEIGHTS)
-        ),
-        values_bytes=_bytes(layouts, Part.WEIGHTS, rooms),
-        states_bytes=_bytes(layouts, Part.STATES, rooms),
-        pattern_bytes=sum(room.num_bytes for room in rooms.values()),
-        dense_values_bytes=_bytes(dense, Part.WEIGHTS, rooms),
-        dense_states_bytes=_bytes(dense, Part.STATES, rooms),
-        dense_step_bytes=dense_step,
-    )
-
-
 def _weight(name: str, module: PackedLinear) -> SparseWeight:
     room, skipping = module.room, module.multiplication.skipping
     return SparseWeight(name, *room.shape, room.capacity, skipping.from_tokens, skipping.gain)
@@ -257,15 +255,13 @@ def _specs(layout: RecordLayout, part: Part) -> Iterator[ArraySpec]:
     return (place.spec for place in layout.parts[part])
 
 
-def _owner(spec: ArraySpec, rooms: Mapping[str, PackedRoom]) -> str | None:
+def _owner(spec: ArraySpec, rooms: Rooms) -> str | None:
     """The sparse weight whose values, or a state or gradient of them, an array holds."""
     name = spec.name.rpartition("/")[2]
     return name if name in rooms else None
 
 
-def _dense(
-    layout: RecordLayout, part: Part, rooms: Mapping[str, PackedRoom]
-) -> Iterator[ArraySpec]:
+def _dense(layout: RecordLayout, part: Part, rooms: Rooms) -> Iterator[ArraySpec]:
     for spec in _specs(layout, part):
         owner = _owner(spec, rooms)
         if owner is not None and spec.shape == (rooms[owner].capacity,):
@@ -274,7 +270,7 @@ def _dense(
             yield spec
 
 
-def _bytes(layouts: Layouts, part: Part, rooms: Mapping[str, PackedRoom]) -> int:
+def _bytes(layouts: Layouts, part: Part, rooms: Rooms) -> int:
     return sum(
         spec.num_bytes
         for layout in layouts.values()
