@@ -32,40 +32,42 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Linear:
-    """A straight line from the end of the warm-up."""
-
+class _Descent:
     num_steps: int
     num_warm_up_steps: int = 0
     final_factor: float = 0.0
 
     def __post_init__(self) -> None:
-        _require_descent(self)
-
-    def __call__(self, k: int) -> float:
-        """Factor at step k."""
-        if k < self.num_warm_up_steps:
-            return _warm_up(k, self.num_warm_up_steps)
-        return _descend(self.final_factor, _left(k, self.num_warm_up_steps, self.num_steps))
-
-
-@dataclass(frozen=True)
-class Cosine:
-    """Half a period of the cosine from the end of the warm-up."""
-
-    num_steps: int
-    num_warm_up_steps: int = 0
-    final_factor: float = 0.0
-
-    def __post_init__(self) -> None:
-        _require_descent(self)
+        fits = 0 <= self.num_warm_up_steps <= self.num_steps
+        _require(fits, self, "the warm-up fits into num_steps")
+        _require(0 <= self.final_factor <= 1, self, "final_factor lies from 0 to 1")
 
     def __call__(self, k: int) -> float:
         """Factor at step k."""
         if k < self.num_warm_up_steps:
             return _warm_up(k, self.num_warm_up_steps)
         left = _left(k, self.num_warm_up_steps, self.num_steps)
-        return _descend(self.final_factor, 0.5 * (1.0 + math.cos(math.pi * (1.0 - left))))
+        return _descend(self.final_factor, self._height(left))
+
+    def _height(self, left: float) -> float:
+        """What is left to descend, from 1 to 0, where so much is left of the steps."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Linear(_Descent):
+    """A straight line from the end of the warm-up."""
+
+    def _height(self, left: float) -> float:
+        return left
+
+
+@dataclass(frozen=True)
+class Cosine(_Descent):
+    """Half a period of the cosine from the end of the warm-up."""
+
+    def _height(self, left: float) -> float:
+        return 0.5 * (1.0 + math.cos(math.pi * (1.0 - left)))
 
 
 @dataclass(frozen=True)
@@ -164,12 +166,6 @@ def _left(k: int, start: int, end: int) -> float:
 
 def _descend(final_factor: float, height: float) -> float:
     return final_factor + (1.0 - final_factor) * height
-
-
-def _require_descent(schedule: Linear | Cosine) -> None:
-    fits = 0 <= schedule.num_warm_up_steps <= schedule.num_steps
-    _require(fits, schedule, "the warm-up fits into num_steps")
-    _require(0 <= schedule.final_factor <= 1, schedule, "final_factor lies from 0 to 1")
 
 
 def _require(holds: bool, schedule: object, condition: str) -> None:
