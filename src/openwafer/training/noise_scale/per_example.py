@@ -9,10 +9,11 @@ Shapes: B examples, T tokens of each, D inputs, F outputs.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Any, Self
@@ -146,17 +147,9 @@ def watched_modules(model: nn.Module, watched: Watched) -> list[WatchedModule]:
     """The modules of a model that are measured, in its order."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     found = [*_found(model, watched, names)]
-    uses = [each.weight for each in found if each.weight is not None]
+    uses = Counter(each.weight for each in found)
     return [
-        WatchedModule(
-            each.path,
-            each.module,
-            each.norm,
-            each.weight,
-            each.bias,
-            each.weight is not None and uses.count(each.weight) > 1,
-        )
-        for each in found
+        replace(each, is_tied=each.weight is not None and uses[each.weight] > 1) for each in found
     ]
 
 

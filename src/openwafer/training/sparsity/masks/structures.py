@@ -42,12 +42,8 @@ def matrix_shape(shape: Shape) -> tuple[int, int]:
     return shape[0], math.prod(shape[1:])
 
 
-@dataclass(frozen=True)
-class Unstructured:
-    """Every weight by itself; all weights are one group."""
-
-    def __str__(self) -> str:
-        return "unstructured"
+class _Units:
+    """What all structures answer; here for units that are single weights."""
 
     def mismatch(self, shape: Shape) -> str:
         """Why a weight of `shape` cannot have this structure; empty where it can."""
@@ -59,15 +55,19 @@ class Unstructured:
 
     def num_weights(self, num_units: int, shape: Shape) -> int:
         """Weights that are kept where each group keeps `num_units`."""
-        return num_units
+        return num_units * self.grid(shape)[0]
 
     def unit_scores(self, scores: Tensor) -> Tensor:
         """Scores of units [groups, units] from those of weights, any shape: the largest inside."""
-        return scores.reshape(1, -1)
+        return scores.reshape(self.grid(tuple(scores.shape)))
 
     def units_of(self, mask: Tensor) -> Tensor:
-        """Units [groups, units] that `mask` keeps."""
-        return mask.reshape(1, -1)
+        """Units [groups, units] that `mask` keeps.
+
+        Raises:
+            OpenwaferError: ``mask-structure`` where a block is kept in part.
+        """
+        return self.unit_scores(mask)
 
     def spread(self, units: Tensor, shape: Shape) -> Tensor:
         """The mask of `shape` that keeps the marked `units` [groups, units]."""
@@ -79,7 +79,15 @@ class Unstructured:
 
 
 @dataclass(frozen=True)
-class NOfM:
+class Unstructured(_Units):
+    """Every weight by itself; all weights are one group."""
+
+    def __str__(self) -> str:
+        return "unstructured"
+
+
+@dataclass(frozen=True)
+class NOfM(_Units):
     """`n` of every `m` weights that follow each other in a row; such `m` are a group."""
 
     n: int
@@ -89,40 +97,22 @@ class NOfM:
         return f"{self.n}:{self.m}"
 
     def mismatch(self, shape: Shape) -> str:
-        """Why a weight of `shape` cannot have this structure; empty where it can."""
+        """See the class that it extends."""
         columns = matrix_shape(shape)[1]
         return f"its {columns} columns are no multiple of {self.m}" if columns % self.m else ""
 
     def grid(self, shape: Shape) -> tuple[int, int]:
-        """Groups, and units in each."""
+        """See the class that it extends."""
         return math.prod(shape) // self.m, self.m
 
-    def num_weights(self, num_units: int, shape: Shape) -> int:
-        """Weights that are kept where each group keeps `num_units`."""
-        return num_units * (math.prod(shape) // self.m)
-
-    def unit_scores(self, scores: Tensor) -> Tensor:
-        """Scores of units [groups, units] from those of weights, any shape: the largest inside."""
-        return scores.reshape(-1, self.m)
-
-    def units_of(self, mask: Tensor) -> Tensor:
-        """Units [groups, units] that `mask` keeps."""
-        return mask.reshape(-1, self.m)
-
-    def spread(self, units: Tensor, shape: Shape) -> Tensor:
-        """The mask of `shape` that keeps the marked `units` [groups, units]."""
-        return units.reshape(shape)
-
     def diagonals(self, shape: Shape) -> Tensor:
-        """Number of the diagonal on which each unit stands, int64 [groups, units]."""
+        """See the class that it extends."""
         rows, columns = matrix_shape(shape)
-        per_row = columns // self.m
-        group = _diagonals(rows, per_row).reshape(-1, 1)
-        return group + torch.arange(self.m)
+        return _diagonals(rows, columns // self.m).reshape(-1, 1) + torch.arange(self.m)
 
 
 @dataclass(frozen=True)
-class Blocks:
+class Blocks(_Units):
     """Blocks of `rows` by `columns` weights; all blocks are one group.
 
     A block's score is the largest in it (Narang et al., arXiv 1711.02782), which no
@@ -136,7 +126,7 @@ class Blocks:
         return f"blocks of {self.rows}x{self.columns}"
 
     def mismatch(self, shape: Shape) -> str:
-        """Why a weight of `shape` cannot have this structure; empty where it can."""
+        """See the class that it extends."""
         rows, columns = matrix_shape(shape)
         if rows % self.rows:
             return f"its {rows} rows are no multiple of {self.rows}"
@@ -145,23 +135,19 @@ class Blocks:
         return ""
 
     def grid(self, shape: Shape) -> tuple[int, int]:
-        """Groups, and units in each."""
+        """See the class that it extends."""
         return 1, math.prod(self._blocks(shape))
 
     def num_weights(self, num_units: int, shape: Shape) -> int:
-        """Weights that are kept where each group keeps `num_units`."""
+        """See the class that it extends."""
         return num_units * self.rows * self.columns
 
     def unit_scores(self, scores: Tensor) -> Tensor:
-        """Scores of units [groups, units] from those of weights, any shape: the largest inside."""
+        """See the class that it extends."""
         return self._cut(scores).amax(dim=(1, 3)).reshape(1, -1)
 
     def units_of(self, mask: Tensor) -> Tensor:
-        """Units [groups, units] that `mask` keeps.
-
-        Raises:
-            OpenwaferError: ``mask-structure`` where a block is kept in part.
-        """
+        """See the class that it extends."""
         parts = self._cut(mask).transpose(1, 2).flatten(2)
         found = parts.any(dim=2)
         if not torch.equal(found, parts.all(dim=2)):
@@ -174,13 +160,13 @@ class Blocks:
         return found.reshape(1, -1)
 
     def spread(self, units: Tensor, shape: Shape) -> Tensor:
-        """The mask of `shape` that keeps the marked `units` [groups, units]."""
+        """See the class that it extends."""
         block_rows, block_columns = self._blocks(shape)
         whole = units.reshape(block_rows, 1, block_columns, 1)
         return whole.expand(-1, self.rows, -1, self.columns).reshape(shape)
 
     def diagonals(self, shape: Shape) -> Tensor:
-        """Number of the diagonal on which each unit stands, int64 [groups, units]."""
+        """See the class that it extends."""
         return _diagonals(*self._blocks(shape)).reshape(1, -1)
 
     def _blocks(self, shape: Shape) -> tuple[int, int]:
