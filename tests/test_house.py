@@ -27,7 +27,6 @@ WHOLE_FILES = {
     *("src/openwafer/cli/app.py", "src/openwafer/training/stream/assemble.py"),
     *("src/openwafer/training/stream/execute/executor.py", "src/openwafer/sdk/fabric/words.py"),
     *(
-        "src/openwafer/training/frontends/loop/hooks.py",
         "src/openwafer/training/frontends/loop/loop.py",
         "src/openwafer/training/stream/plan/dry_run.py",
         "src/openwafer/training/stream/plan/search.py",
@@ -59,8 +58,6 @@ PRIVATE_NAME = re.compile(
 # Mend one, and take it off; none is added.
 STARS_OF_LOCAL_TUPLES = {
     "data/shards.py",
-    "frontends/loop/loop.py",
-    "frontends/loop/values.py",
     "session/opened_run.py",
     "sparsity/activations.py",
     "sparsity/kernels/vectors.py",

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import Any, NoReturn
-from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
@@ -19,10 +18,11 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.frontends.loop.loop_records import LoopRecords
 from openwafer.training.frontends.loop.loop_systems import (
     BegunLoop,
+    GradientsElsewhere,
     LoopHome,
     LoopSystems,
+    WeightsElsewhere,
     follow,
-    refuse_other_gradient,
     store_folder,
 )
 from openwafer.training.frontends.loop.model_checks import (
@@ -37,16 +37,14 @@ from openwafer.training.frontends.loop.model_checks import (
     refuse_group,
 )
 from openwafer.training.frontends.loop.parameters import (
-    Backing,
+    GradientsHome,
     Home,
     ReleasedParameter,
     StoredTensor,
-    Values,
-    home_of,
+    WeightsHome,
 )
 from openwafer.training.frontends.loop.stored_states import StoredState, StoredStates
-from openwafer.training.frontends.loop.values import GradientLedger, StoredValues
-from openwafer.training.step import clip
+from openwafer.training.frontends.loop.values import StoredGradients, StoredWeights
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import closed_on_error
 from openwafer.training.stream.execute.execution import (
@@ -54,15 +52,15 @@ from openwafer.training.stream.execute.execution import (
     StreamedExecution,
     without_records,
 )
+from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.passes import PassObserver
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import lay_out_records, weights_of
-from openwafer.training.stream.replicas.loop_link import LoopLink
 from openwafer.training.stream.replicas.ownership import StoreShare
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
 from openwafer.training.systems.owner import Owner
-from openwafer.training.torch_private import execution_engine, graph_task_id, step_pre_hooks
+from openwafer.training.torch_private import step_pre_hooks
 
 
 class NoStates(defaultdict[Any, Any]):
@@ -113,7 +111,13 @@ class ModelHooks(PassObserver, ABC):
     Args:
         model: its parameters are released.
         optimizers: over them.
+
+    Attributes:
+        weights, gradients: what the loop finds in parameters.
     """
+
+    weights: WeightsHome
+    gradients: GradientsHome
 
     def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
         self._model = model
@@ -137,29 +141,44 @@ class ModelHooks(PassObserver, ABC):
     def _check_in_place(self) -> None:
         check_in_place(self._parameters.items(), ReleasedParameter)
 
-    def _attach_model(self) -> None:
+    def _attach(self, executor: Executor) -> None:
+        for optimizer in self._names:
+            for handle in self._hooks_on(optimizer):
+                self._undo.callback(handle.remove)
+            self._replace(optimizer, "zero_grad", partial(self._zero_grad, optimizer))
+            self._replace(optimizer, "add_param_group", partial(refuse_group, optimizer))
         checking = self._model.register_forward_pre_hook(lambda *_: check_frozen(self._frozen))
         self._undo.callback(checking.remove)
         self._replace(self._model, "zero_grad", partial(self._zero_grad, None))
-        self._replace(self._model, "_apply", self._apply)
+        self._replace(self._model, "_apply", partial(apply_in_place, self._model))
         for module in self._model.modules():
             self._undo.callback(module.register_load_state_dict_pre_hook(refuse_assignment).remove)
             for handle in self._hooks_of(module):
                 self._undo.callback(handle.remove)
-
-    def _attach_optimizer(self, optimizer: Optimizer) -> None:
-        for handle in self._hooks_on(optimizer):
-            self._undo.callback(handle.remove)
-        self._replace(optimizer, "zero_grad", partial(self._zero_grad, optimizer))
-        self._replace(optimizer, "add_param_group", partial(refuse_group, optimizer))
+        error_of_copies = partial(copied, self._model)
+        for name, parameter in self._parameters.items():
+            home = Home(name, self.weights, self.gradients, error_of_copies)
+            vars(parameter)["home"] = home
+        executor.weights.release_as(ReleasedParameter)
+        executor.observe(self)
 
     def _replace(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
         setattr(owner, name, function)
         self._undo.callback(owner.__dict__.pop, name, None)
 
-    def _apply(self, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
-        """``model.to(...)`` and the like; refused before it has changed anything."""
-        return apply_in_place(self._model, function, recurse=recurse)
+    def _hide(self, optimizer: Optimizer) -> None:
+        """Let the optimizer's own step, which comes now, find nothing to do."""
+        self.gradients.looks_empty = True
+        optimizer.state = NoStates(dict)
+
+    def _end_step(self, optimizer: Optimizer, *_: object) -> None:
+        if not is_in_own_step(optimizer):
+            self.gradients.looks_empty = False
+            self._take_states(optimizer)
+
+    @abstractmethod
+    def _take_states(self, optimizer: Optimizer) -> None:
+        """Put what the loop is to find there into ``optimizer.state``."""
 
     @abstractmethod
     def _zero_grad(self, optimizer: Optimizer | None, set_to_none: bool = True) -> None:
@@ -184,9 +203,10 @@ class LoopHooks(ModelHooks):
 
     Attributes:
         records: of the model, in the store of this system or of several.
-        ledger: follows the gradients.
-        values: what the loop finds in parameters.
     """
+
+    weights: StoredWeights
+    gradients: StoredGradients
 
     def __init__(
         self, model: nn.Module, execution: StreamedExecution, systems: LoopSystems | None = None
@@ -195,15 +215,15 @@ class LoopHooks(ModelHooks):
         self._systems = systems
         self._execution = execution
         self.records = LoopRecords(execution, None if systems is None else systems.owners)
-        self.ledger = GradientLedger(execution, self.records, self._names)
-        self.values = StoredValues(execution, self.records, self._parameters, self.ledger)
-        if systems is not None:
-            self.values.shown = systems.shown
+        self.weights = StoredWeights(execution, self.records, self._parameters)
+        self.gradients = StoredGradients(
+            execution, self.records, self._parameters, self._names, systems
+        )
         self._states = {optimizer: self._states_of(held) for optimizer, held in self._names.items()}
 
     def _states_of(self, names: Iterable[str]) -> StoredStates:
         held = {name: self._parameters[name] for name in names}
-        return StoredStates(self._execution, self.records, held)
+        return StoredStates(self._execution.updater, self.records, held)
 
     def attach(self) -> None:
         """Take the optimizers' states into the store, and let the loop's calls reach it.
@@ -212,35 +232,36 @@ class LoopHooks(ModelHooks):
             OpenwaferError: ``optimizer-state-mismatch``; what is done until then can be undone by
                 :meth:`detach` and :meth:`give_back`.
         """
-        for optimizer in self._names:
-            self._take_states(optimizer)
-            self._attach_optimizer(optimizer)
-        self._attach_model()
-        self._release_parameters()
-        self._execution.executor.observe(self)
-        if self._systems is not None:
-            self._systems.lead(self._execution, self.records, self.ledger)
+        execution, systems = self._execution, self._systems
+        self._attach(execution.executor)
+        if systems is not None:
             # In a pass of all systems none of them waits for what rank 0 may want of it.
-            self._systems.on_forward = self.values.take_weights
+            on_forward, plan = self.weights.take, lambda: execution.plan
+            systems.attach(execution.executor, self._tell_names, on_forward, plan)
+
+    def _tell_names(self) -> None:
+        """Let all systems know which parameters have a gradient."""
+
+        def names(kept: Iterable[tuple[tuple[str, str], ...]]) -> set[str]:
+            if self.records.are_elsewhere:
+                self.records.note_kept(kept)
+                self.gradients.note(self.records.kept_elsewhere.names)
+            return self.gradients.names
+
+        assert self._systems is not None
+        self._systems.names_with_gradients(names=names)
 
     def settle(self) -> None:
         """Bring the store up to date between two steps, with what the loop has written to."""
         self.records.settle()
-        self.values.take_weights()
-        self.values.take_gradients()
-
-    def gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Names and gradients: what the loop gave for them, or copies."""
-        self.values.take_gradients()
-        for name, gradient in self.ledger.gradients():
-            held = self.values.held_gradient(name)
-            yield name, gradient if held is None else held
+        self.weights.take()
+        self.gradients.take()
 
     def detach(self) -> None:
         """Take every hook off; the parameters are ordinary ones, without weights."""
         self._execution.executor.weights.own_classes()
         for parameter in self._parameters.values():
-            home_of(parameter, None)
+            vars(parameter).pop("home", None)
         self._undo.close()
         for optimizer, states in self._states.items():
             if isinstance(optimizer.state, StoredStates):
@@ -253,52 +274,29 @@ class LoopHooks(ModelHooks):
             gradients: those of a step that was not taken.
         """
         for name, weight in weights_of(self.records):
-            self._parameters[name].data = self.values.given_memory(name, weight)
+            self._parameters[name].data = self.weights.in_parameter(name, weight)
         for name, gradient in gradients.items():
             self._parameters[name].grad = gradient
         for optimizer, states in self._states.items():
             for name, state in states.given():
                 optimizer.state[self._parameters[name]] = state
             states.end(optimizer.state)
-        self.values.end()
+        self.weights.end()
+        self.gradients.end()
 
-    # Parameters.
-
-    def _note_differentiated(self, name: str) -> None:
-        self._execution.executor.log.unplanned.append(name)
+    # Passes.
 
     def begin_pass(self) -> None:
         """See :class:`PassObserver`."""
         super().begin_pass()
         if self._systems is None:
-            self.values.take_weights()
+            self.weights.take()
 
     def begin_backward(self) -> None:
         """See :class:`PassObserver`."""
         systems, executor = self._systems, self._execution.executor
         with nullcontext() if systems is None else systems.beginning_backward(executor):
-            self.values.take_gradients()
-            self.ledger.begin_backward()
-            execution_engine.queue_callback(self.values.give_gradients)
-
-    def _release_parameters(self) -> None:
-        for name, parameter in self._parameters.items():
-            home = Home(
-                name,
-                self.values.weights,
-                self.values.write_weights,
-                self.values.replace_weights,
-                self.values.gradient,
-                self.values.set_gradient if self._systems is None else self._set_gradient,
-                self._note_differentiated,
-                partial(copied, self._model),
-            )
-            home_of(parameter, home)
-        self._execution.executor.weights.release_as(ReleasedParameter)
-
-    def _set_gradient(self, name: str, gradient: torch.Tensor | None) -> None:
-        refuse_other_gradient(name, gradient)
-        self.values.set_gradient(name, gradient)
+            self.gradients.begin_backward()
 
     # The model.
 
@@ -314,69 +312,48 @@ class LoopHooks(ModelHooks):
         for alias, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
             saved = state.get(prefix + alias)
             if isinstance(saved, StoredTensor) and id(parameter) in self._name_of:
-                host = self.values.weights(self._name_of[id(parameter)], torch.device("cpu"))
+                host = self.weights.get(self._name_of[id(parameter)], torch.device("cpu"))
                 state[prefix + alias] = host.whole()
 
     # Optimizers.
 
     def _hooks_on(self, optimizer: Optimizer) -> Iterator[RemovableHandle]:
         """See :class:`ModelHooks`."""
+        self._take_states(optimizer)
         yield optimizer.register_step_post_hook(self._end_step)
         yield optimizer.register_state_dict_pre_hook(self._begin_saving_states)
         yield optimizer.register_state_dict_post_hook(_fill_optimizer_state)
         yield optimizer.register_load_state_dict_post_hook(self._take_states)
 
     def _zero_grad(self, optimizer: Optimizer | None, set_to_none: bool = True) -> None:
-        self.ledger.collect()
-        names = self.ledger.zeroed_by(optimizer)
-        if set_to_none:
-            self.values.leave_gradients(names)
-        else:
-            self.values.zero_gradients(names)
-        self.ledger.zero(names, leaves_zeros=not set_to_none)
+        self.gradients.zero(optimizer, set_to_none=set_to_none)
         owner = self._model if optimizer is None else optimizer
-        self.ledger.looks_empty = True
+        self.gradients.looks_empty = True
         try:
             type(owner).zero_grad(owner)  # type: ignore[arg-type]
         finally:
-            self.ledger.looks_empty = False
-
-    def clip(self, max_norm: float, norm_type: float, *, error_if_nonfinite: bool) -> torch.Tensor:
-        """Clip the gradients of this step; see :meth:`StreamedLoop.clip_grad_norm_`."""
-        ledger = self.ledger
-        ledger.refuse_second_clip()
-        ledger.fill_zeros()
-        self._execution.end_open_pass()
-        self.values.take_gradients()
-        norms = ledger.norms(norm_type)
-        found = clip(
-            norms, self._parameters, max_norm, norm_type, error_if_nonfinite=error_if_nonfinite
-        )
-        ledger.multiply(norms, found.coefficient)
-        self.values.give_gradients()
-        return found.norm
+            self.gradients.looks_empty = False
 
     def begin_step(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step."""
-        with nullcontext() if self._systems is None else self._systems.stepping():
+        systems = self._systems
+        with nullcontext() if systems is None else systems.stepping():
             self._execution.end_open_pass()
             self._check_in_place()
             self._execution.updater.read(optimizer)
-        if self._systems is None:
+        if systems is None:
             self._step(optimizer)
         else:
-            self._systems.step(partial(self._step, optimizer))
-        self.ledger.looks_empty = True
-        optimizer.state = NoStates(dict)
+            systems.step(partial(self._step, optimizer))
+        self._hide(optimizer)
 
     def _step(self, optimizer: Optimizer) -> None:
         self._take_states(optimizer)
-        self.values.take_weights()
-        self.values.take_gradients()
+        self.weights.take()
+        self.gradients.take()
         if not self._is_overflown(optimizer):
-            self.ledger.unscale(optimizer, _number(optimizer, "grad_scale", 1.0))
-            self.ledger.step(optimizer)
-            self.values.give_weights()
+            self.gradients.step(optimizer, _number(optimizer, "grad_scale", 1.0))
+            self.weights.give()
 
     def _is_overflown(self, optimizer: Optimizer) -> bool:
         """Whether a ``GradScaler`` has told a fused optimizer to leave this step out."""
@@ -390,17 +367,12 @@ class LoopHooks(ModelHooks):
             )
         return is_overflown
 
-    def _end_step(self, optimizer: Optimizer, *_: object) -> None:
-        if not is_in_own_step(optimizer):
-            self.ledger.looks_empty = False
-            self._take_states(optimizer)
-
     def _begin_saving_states(self, optimizer: Optimizer) -> None:
-        self.values.take_weights()
+        self.weights.take()
         self._take_states(optimizer)
 
     def _take_states(self, optimizer: Optimizer) -> None:
-        """Let the optimizer's states be in the store, if the loop has given it others, those."""
+        """See :class:`ModelHooks`. If the loop has given it other states, the store takes those."""
         given = optimizer.state
         if not isinstance(given, StoredStates):
             if not isinstance(given, NoStates):
@@ -451,69 +423,13 @@ class StatesElsewhere(defaultdict[Any, Any]):
         raise self._elsewhere()
 
 
-class FollowedGradients:
-    """What a loop finds in ``parameter.grad`` on a system without the store.
-
-    Args:
-        systems: those of the loop.
-        likes: of the weights by name, on the meta device.
-        keeps_masters: whether the store updates fp32 masters, so that no factor can wait.
-
-    Attributes:
-        names: parameters that have a gradient.
-        looks_empty: whether code runs that is to find none, as an optimizer's step.
-    """
-
-    def __init__(
-        self, systems: LoopSystems, likes: Mapping[str, torch.Tensor], *, keeps_masters: bool
-    ) -> None:
-        self.names: set[str] = set()
-        self.looks_empty = False
-        self._systems = systems
-        self._likes = likes
-        self._keeps_masters = keeps_masters
-        # What somebody holds.
-        self._held: WeakValueDictionary[str, Backing] = WeakValueDictionary()
-
-    def get(self, name: str) -> StoredTensor | None:
-        """``parameter.grad``."""
-        if graph_task_id() != -1:
-            raise self._systems.elsewhere(f"the gradient of {name!r}, while backward runs,")
-        if self.looks_empty or name not in self.names:
-            return None
-        backing = self._held.get(name)
-        if backing is None:
-            values = Values(
-                partial(self._read, name),
-                lambda value: None,
-                lambda factor: not self._keeps_masters,
-            )
-            what, like = f"the gradient of {name!r}", self._likes[name]
-            backing = Backing(what, like, torch.device("cpu"), values)
-            self._held[name] = backing
-        return backing.whole()
-
-    def _read(self, name: str) -> torch.Tensor:
-        return self._systems.shown(name, torch.empty_like(self._likes[name], device="cpu"))
-
-    def put(self, name: str, gradient: torch.Tensor | None) -> None:
-        """``parameter.grad = gradient``."""
-        refuse_other_gradient(name, gradient)
-        if gradient is None:
-            self.leave({name})
-
-    def leave(self, names: set[str]) -> None:
-        """``zero_grad``: who holds a gradient keeps it."""
-        for name in sorted(names & self.names):
-            backing = self._held.get(name)
-            if backing is not None:
-                backing.leave()
-                del self._held[name]
-        self.names -= names
-
-
 class FollowedHooks(ModelHooks):
-    """Lets a loop's own calls reach the store of rank 0, or those of all.
+    """Lets a loop's own calls reach the store of rank 0, or those of all, from another rank.
+
+    Forward and backward are a rank's own, with weights that come and gradients that go. What the
+    loop reads of gradients comes from rank 0, when all systems read it. The writes of rank 0 count:
+    those of this rank's program are dropped, as it is the same program. The records that this rank
+    owns it updates when rank 0 says so, and by its rules.
 
     Args:
         model: its parameters give up their memory.
@@ -530,6 +446,9 @@ class FollowedHooks(ModelHooks):
             the store does.
     """
 
+    weights: WeightsElsewhere
+    gradients: GradientsElsewhere
+
     def __init__(
         self,
         model: nn.Module,
@@ -540,14 +459,17 @@ class FollowedHooks(ModelHooks):
     ) -> None:
         super().__init__(model, optimizers)
         self._systems = systems
-        self._likes = _likes_of(begun.contract.plan)
-        self._gradients = FollowedGradients(systems, self._likes, keeps_masters=home.keeps_masters)
+        likes = _likes_of(begun.contract.plan)
+        self.weights = WeightsElsewhere(systems, likes)
+        self.gradients = GradientsElsewhere(systems, likes, keeps_masters=home.keeps_masters)
         check_gradient_hooks(self._parameters)
-        self._share: Owner | None = None
-        self._execution = self._executed(begun, home)
-        self.executor = self._execution.executor
+        self._execution = execution = self._executed(begun, home)
+        self._owner = Owner(execution, systems.control.group)
+        systems.control.answer = self._owner.answer
+        self.executor = execution.executor
         follow(begun.contract, self.executor)
-        self._attach()
+        self._attach(self.executor)
+        systems.attach(self.executor, self._take_names)
 
     def _executed(self, begun: BegunLoop, home: LoopHome) -> StreamedExecution:
         """What runs the model: over records of its own, where this system has any."""
@@ -563,10 +485,7 @@ class FollowedHooks(ModelHooks):
         weakref.finalize(self, store.abandon).atexit = False
         with closed_on_error(store):
             context = StepContext(UpdateTiming.ON_FETCH, nullcontext, systems.replicas)
-            execution = StreamedExecution(model, plan, store, updater, device, context)
-        self._share = Owner(execution, systems.control.group)
-        systems.control.answer = self._share.answer
-        return execution
+            return StreamedExecution(model, plan, store, updater, device, context)
 
     def _check_states(self, plan: StepPlan, share: StoreShare, updater: Updater) -> None:
         own = lay_out_records(
@@ -584,46 +503,14 @@ class FollowedHooks(ModelHooks):
                     help="build the same optimizers in all processes",
                 )
 
-    def _attach(self) -> None:
-        for optimizer in self._names:
-            self._attach_optimizer(optimizer)
-        self._attach_model()
-        for name, parameter in self._parameters.items():
-            home_of(parameter, self._home(name))
-        self.executor.weights.release_as(ReleasedParameter)
-        self.executor.observe(self)
-        self._systems.attach(self.executor)
-        link = self.executor.link
-        assert isinstance(link, LoopLink)
-        link.on_summed = self._take_names
-
     def _take_names(self) -> None:
-        self._gradients.names = self._systems.names_of(self._share)
+        self.gradients.names = self._systems.names_with_gradients(self._owner.kept)
 
     def begin_backward(self) -> None:
         """See :class:`PassObserver`."""
         with self._systems.beginning_backward(self.executor):
             # Gradients that arrive are of the next step: those of the last must be gone.
             self._execution.flush()
-
-    def _home(self, name: str) -> Home:
-        backing = self._weights(name)
-        return Home(
-            name,
-            lambda _: backing,
-            # What is loaded here is loaded on rank 0, too.
-            lambda name, value: None,
-            lambda name, value: self._refuse(f"the weight {name!r}"),
-            self._gradients.get,
-            self._gradients.put,
-            lambda name: None,
-            partial(copied, self._model),
-        )
-
-    def _weights(self, name: str) -> Backing:
-        what = f"the weight {name!r}"
-        values = Values(partial(self._refuse, what), lambda value: self._refuse(what))
-        return Backing(what, self._likes[name], torch.device("cpu"), values)
 
     def _refuse(self, what: str) -> NoReturn:
         raise self._systems.elsewhere(what)
@@ -638,43 +525,34 @@ class FollowedHooks(ModelHooks):
 
     def _hooks_on(self, optimizer: Optimizer) -> Iterator[RemovableHandle]:
         """See :class:`ModelHooks`."""
-        self._forget_states(optimizer)
+        self._take_states(optimizer)
         yield optimizer.register_step_post_hook(self._end_step)
         yield optimizer.register_state_dict_pre_hook(
             lambda _: self._refuse("optimizer.state_dict()")
         )
-        yield optimizer.register_load_state_dict_post_hook(self._forget_states)
+        yield optimizer.register_load_state_dict_post_hook(self._take_states)
 
-    def _forget_states(self, optimizer: Optimizer) -> None:
+    def _take_states(self, optimizer: Optimizer) -> None:
+        """See :class:`ModelHooks`."""
         asked = partial(self._systems.elsewhere, "optimizer.state")
         optimizer.state = StatesElsewhere(asked)
 
     def _zero_grad(self, optimizer: Optimizer | None, set_to_none: bool = True) -> None:
         if set_to_none:
-            names = self._gradients.names if optimizer is None else self._names[optimizer]
-            self._gradients.leave(set(names))
+            names = self.gradients.names if optimizer is None else self._names[optimizer]
+            self.gradients.leave(names)
 
     def begin_step(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step."""
         with self._systems.stepping():
-            if self.executor.is_in_pass:
-                self.executor.end_pass()
+            self._execution.end_open_pass()
             self._check_in_place()
         self._systems.step()
-        self._gradients.looks_empty = True
-        optimizer.state = NoStates(dict)
-
-    def _end_step(self, optimizer: Optimizer, *_: object) -> None:
-        if not is_in_own_step(optimizer):
-            self._gradients.looks_empty = False
-            self._forget_states(optimizer)
+        self._hide(optimizer)
 
     def close(self) -> None:
         """End what runs the model, whose weights rank 0 has, or nobody."""
-        if self._share is None:
-            self._execution.close()
-        else:
-            self._share.close()
+        self._owner.close()
         self._undo.close()
         for optimizer in self._names:
             optimizer.state = defaultdict(dict)

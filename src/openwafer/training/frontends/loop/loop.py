@@ -304,8 +304,9 @@ class StreamedLoop:
         systems.deal(begun.owners)
         with control.reaching("the beginning of the stream"):
             if not systems.is_leader:
-                what = self._model, self._optimizers, systems
-                self._followed = FollowedHooks(*what, begun, self._home)
+                self._followed = FollowedHooks(
+                    self._model, self._optimizers, systems, begun, self._home
+                )
         # Who owns records takes them from rank 0 here.
         control.share(None if planned is None else partial(self._begin_here, planned))
 
@@ -392,7 +393,7 @@ class StreamedLoop:
             return
         self._execution.end_open_pass()
         assert self._hooks is not None
-        yield from self._hooks.gradients()
+        yield from self._hooks.gradients.all()
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and copies of the weights after the last step, record by record.
@@ -459,7 +460,8 @@ class StreamedLoop:
 
         def clipped() -> torch.Tensor:
             assert self._hooks is not None
-            return self._hooks.clip(max_norm, norm_type, error_if_nonfinite=error_if_nonfinite)
+            gradients = self._hooks.gradients
+            return gradients.clip(max_norm, norm_type, error_if_nonfinite=error_if_nonfinite)
 
         if self._systems is None:
             return clipped()
@@ -520,7 +522,7 @@ def _give_back(execution: StreamedExecution, hooks: LoopHooks) -> None:
         gradients: dict[str, torch.Tensor] = {}
         try:
             hooks.settle()
-            gradients |= hooks.gradients()
+            gradients |= hooks.gradients.all()
         finally:
             execution.close()
             hooks.detach()

@@ -18,6 +18,7 @@ from openwafer.training.store.layout import Part, RecordLayout, flat
 from openwafer.training.store.record_access import Arrays
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.replicas.kept_sums import KeptElsewhere
+from openwafer.training.stream.replicas.loop_link import LoopLink
 from openwafer.training.systems.owner import (
     TAG,
     ApplyStep,
@@ -41,12 +42,14 @@ class LoopRecords:
 
     Attributes:
         layouts: of all records by name.
+        record_of: the record of a parameter.
         kept_elsewhere: the gradients that other ranks keep.
     """
 
     def __init__(self, execution: StreamedExecution, owners: Owners | None) -> None:
         self.layouts: Mapping[str, RecordLayout] = execution.records.layouts
-        self.kept_elsewhere = KeptElsewhere()
+        link = execution.executor.link
+        self.kept_elsewhere = link.kept_elsewhere if isinstance(link, LoopLink) else KeptElsewhere()
         self._execution = execution
         self._link = execution.link
         self._owners = owners
@@ -54,7 +57,7 @@ class LoopRecords:
         # Of the records that rank 0 has not.
         self._owner_of = {record: rank for record, rank in ranks.items() if rank != FIRST_RANK}
         self._ranks = sorted(set(self._owner_of.values()))
-        self._record_of = execution.executor.split.record_of
+        self.record_of = execution.executor.split.record_of
         # Whether owners may have the last step still to apply.
         self._owe_updates = False
 
@@ -65,7 +68,11 @@ class LoopRecords:
 
     def is_here(self, name: str) -> bool:
         """Whether the record of a parameter is in the store of rank 0."""
-        return self._record_of[name] not in self._owner_of
+        return self.record_of[name] not in self._owner_of
+
+    def like(self, name: str) -> torch.Tensor:
+        """A weight without memory, of a parameter's shape, strides and dtype."""
+        return self.layouts[self.record_of[name]].place(name, Part.WEIGHTS).spec.empty("meta")
 
     # Values.
 
@@ -162,7 +169,7 @@ class LoopRecords:
         found = defaultdict(list)
         for name in names:
             if not self.is_here(name):
-                found[self._owner_of[self._record_of[name]]].append(name)
+                found[self._owner_of[self.record_of[name]]].append(name)
         return found
 
     # Gradients.
@@ -174,13 +181,13 @@ class LoopRecords:
 
     def is_kept(self, name: str) -> bool:
         """Whether the gradient of a parameter waits for its step to be completed."""
-        record = self._record_of[name]
+        record = self.record_of[name]
         return self._link.kept.is_waiting(record, name) or self.kept_elsewhere.has(record, name)
 
     def keep(self, names: Iterable[str]) -> None:
         """Gradients in the store that were applied wait for a step again."""
         for name in names:
-            record = self._record_of[name]
+            record = self.record_of[name]
             if self.is_here(name):
                 self._link.kept.add(record, name)
             elif not self.kept_elsewhere.has(record, name):
@@ -192,7 +199,7 @@ class LoopRecords:
         self._link.kept.discard(names)
         for rank, gone in self._by_owner(self.kept_elsewhere.names & set(names)).items():
             for name in gone:
-                self.kept_elsewhere.discard(self._record_of[name], name)
+                self.kept_elsewhere.discard(self.record_of[name], name)
             self._ask(rank, DiscardGradients(tuple(gone)))
 
     def note_kept(self, told: Iterable[tuple[tuple[str, str], ...]]) -> None:
@@ -203,7 +210,7 @@ class LoopRecords:
 
     def write_gradient(self, name: str, gradient: torch.Tensor) -> None:
         """Keep a gradient in the place of the one that is kept, if one is; no update is due."""
-        record = self._record_of[name]
+        record = self.record_of[name]
         if self.is_here(name):
             self._link.keep_gradient(record, name, gradient)
             return
@@ -224,7 +231,7 @@ class LoopRecords:
         for rank, names in asked.items():
             by_record: dict[str, dict[str, float]] = defaultdict(dict)
             for name in names:
-                by_record[self._record_of[name]][name] = factors[name]
+                by_record[self.record_of[name]][name] = factors[name]
             dtype = self._execution.updater.norm_dtype
             self._reach.ask(rank, TellNorms(by_record, norm_type, dtype))
         return partial(self._norms, tuple(asked))

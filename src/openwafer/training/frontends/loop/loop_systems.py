@@ -7,12 +7,12 @@ rank 0 alone, or all systems, which do what rank 0 asks while they wait for what
 
 import hashlib
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, NoReturn, Self, TypeAlias
 
 import torch
 from torch import distributed as dist
@@ -21,12 +21,16 @@ from torch import nn
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.group import FIRST_RANK, Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
-from openwafer.training.frontends.loop.loop_records import LoopRecords
-from openwafer.training.frontends.loop.parameters import StoredTensor
-from openwafer.training.frontends.loop.values import GradientLedger
+from openwafer.training.frontends.loop.parameters import (
+    Backing,
+    GradientsHome,
+    HeldBackings,
+    StoredTensor,
+    Values,
+    WeightsHome,
+)
 from openwafer.training.plan_record import PlanRecord
 from openwafer.training.stream.assemble import Planned
-from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.pass_watch import (
     ROOT,
@@ -43,8 +47,8 @@ from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.step_plan import StepPlan
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 from openwafer.training.systems.control import Control
-from openwafer.training.systems.owner import Owner, Owners
-from openwafer.training.torch_private import PrefixStore, default_store
+from openwafer.training.systems.owner import Owners
+from openwafer.training.torch_private import PrefixStore, default_store, graph_task_id
 
 ALL: Final = "all"
 WHEN_ASKED: Final = (
@@ -204,12 +208,10 @@ class LoopSystems:
         control: what they do together.
         replicas: how weights and gradients pass.
         owners: on rank 0, those of records, if others have some.
-        on_forward: called before all of them begin a forward.
     """
 
     def __init__(self, meeting: Meeting, divisor: int = 1) -> None:
         self.rank, self.size = meeting.rank, meeting.size
-        self.on_forward: Callable[[], None] = lambda: None
         (controlling,) = meeting.groups(("control",))
         self.control = Control(controlling, asked_note=WHEN_ASKED)
         weights, gradients = meeting.two_way_groups(("weights", "gradients"))
@@ -322,20 +324,28 @@ class LoopSystems:
 
     # Passes.
 
-    def attach(self, executor: Executor, plan: Callable[[], StepPlan] | None = None) -> None:
+    def attach(
+        self,
+        executor: Executor,
+        on_summed: Callable[[], None],
+        on_forward: Callable[[], None] = lambda: None,
+        plan: Callable[[], StepPlan] | None = None,
+    ) -> None:
         """Let the passes of an executor be those of all systems.
 
         Args:
             executor: of a model that streams.
+            on_summed: called when the sums of a backward are with their owners.
+            on_forward: called before all of them begin a forward.
             plan: on rank 0, what the executor goes by.
         """
         link = executor.link
         assert isinstance(link, LoopLink)
         self._link, self._executor = link, executor
-        link.is_alone = self._is_alone
+        link.is_alone, link.on_summed = self._is_alone, on_summed
 
         def agree(kind: CallKind, args: Any, kwargs: Any, living: Living) -> None:
-            self.on_forward()
+            on_forward()
             if not self._is_alone:
                 lacking = self._begin_forward(kind, lacks_room=living is not None)
                 call = _Call(kind, args, kwargs, living or ())
@@ -399,30 +409,17 @@ class LoopSystems:
 
     # Gradients and steps.
 
-    def lead(
-        self, execution: StreamedExecution, records: LoopRecords, ledger: GradientLedger
-    ) -> None:
-        """Let the passes of rank 0 be those of all systems, which learn what has a gradient."""
-        self.attach(execution.executor, lambda: execution.plan)
-        assert self._link is not None
-        self._link.kept_elsewhere = records.kept_elsewhere
-        self._link.on_summed = lambda: self._tell_names(records, ledger)
+    def names_with_gradients(
+        self, kept: object = None, names: Callable[[Iterable[Any]], set[str]] | None = None
+    ) -> set[str]:
+        """Parameters that have a gradient now; all of them call this.
 
-    def _tell_names(self, records: LoopRecords, ledger: GradientLedger) -> None:
-        told = self.control.collect(None, self._owners)
-
-        def names() -> set[str]:
-            if records.are_elsewhere:
-                records.note_kept(told.values())
-                ledger.note(records.kept_elsewhere.names)
-            return ledger.names
-
-        self.control.share(names)
-
-    def names_of(self, share: Owner | None) -> set[str]:
-        """Parameters that have a gradient now, where a system's own share has those it keeps."""
-        self.control.collect(None if share is None else share.kept, self._owners)
-        return self.control.share()
+        Args:
+            kept: by an owner of records, which rank 0 learns.
+            names: makes them of what the owners keep, on rank 0.
+        """
+        told = self.control.collect(kept, self._owners)
+        return self.control.share(None if names is None else partial(names, told.values()))
 
     @property
     def _owners(self) -> list[int]:
@@ -448,6 +445,84 @@ class LoopSystems:
         self.control.reach(what)
         sent = self.control.show(gradient.contiguous(), what)
         return gradient if self.is_leader else gradient.copy_(sent)
+
+
+class WeightsElsewhere(WeightsHome):
+    """The weights of a loop on a system whose lines neither read nor write them.
+
+    Args:
+        systems: those of the loop.
+        likes: the weights by name, on the meta device.
+    """
+
+    def __init__(self, systems: LoopSystems, likes: Mapping[str, torch.Tensor]) -> None:
+        self._systems, self._likes = systems, likes
+
+    def get(self, name: str) -> Backing:
+        """See :class:`WeightsHome`."""
+        refuse = partial(self.replace, name)
+        values = Values(refuse, refuse)
+        return Backing(f"the weight {name!r}", self._likes[name], torch.device("cpu"), values)
+
+    def write(self, name: str, value: torch.Tensor) -> None:
+        """See :class:`WeightsHome`. What is loaded here is loaded on rank 0, too."""
+
+    def replace(self, name: str, value: torch.Tensor | None = None) -> NoReturn:
+        """See :class:`WeightsHome`."""
+        raise self._systems.elsewhere(f"the weight {name!r}")
+
+
+class GradientsElsewhere(GradientsHome):
+    """The gradients of a loop on a system that reads them of rank 0, when all systems do.
+
+    Args:
+        systems: those of the loop.
+        likes: the weights by name, on the meta device.
+        keeps_masters: whether the store updates fp32 masters, so that no factor can wait.
+
+    Attributes:
+        names: parameters that have a gradient.
+    """
+
+    def __init__(
+        self, systems: LoopSystems, likes: Mapping[str, torch.Tensor], *, keeps_masters: bool
+    ) -> None:
+        self.names: set[str] = set()
+        self.looks_empty = False
+        self._systems, self._likes = systems, likes
+        self._keeps_masters = keeps_masters
+        self._held = HeldBackings[str]()
+
+    def get(self, name: str) -> StoredTensor | None:
+        """See :class:`GradientsHome`."""
+        if graph_task_id() != -1:
+            raise self._systems.elsewhere(f"the gradient of {name!r}, while backward runs,")
+        if self.looks_empty or name not in self.names:
+            return None
+        return self._held.made(name, partial(self._backing, name)).whole()
+
+    def _backing(self, name: str) -> Backing:
+        def read() -> torch.Tensor:
+            return self._systems.shown(name, torch.empty_like(like, device="cpu"))
+
+        like, what = self._likes[name], f"the gradient of {name!r}"
+        values = Values(read, lambda value: None, lambda factor: not self._keeps_masters)
+        return Backing(what, like, torch.device("cpu"), values)
+
+    def put(self, name: str, gradient: torch.Tensor | None) -> None:
+        """See :class:`GradientsHome`."""
+        refuse_other_gradient(name, gradient)
+        if gradient is None:
+            self.leave({name})
+
+    def note_outside(self, name: str) -> None:
+        """See :class:`GradientsHome`. Rank 0 notes it."""
+
+    def leave(self, names: Collection[str]) -> None:
+        """``zero_grad``: who holds a gradient keeps it."""
+        for name in sorted(self.names.intersection(names)):
+            self._held.leave(name)
+        self.names.difference_update(names)
 
 
 def refuse_other_gradient(name: str, gradient: torch.Tensor | None) -> None:

@@ -210,7 +210,7 @@ def check_in_place(
 
 
 def apply_in_place(
-    model: nn.Module, function: Callable[[torch.Tensor], torch.Tensor], *, recurse: bool
+    model: nn.Module, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
 ) -> Any:
     """``model.to(...)`` and the like of a model that is streamed.
 

@@ -10,9 +10,11 @@ records, that tensor is the output of a node that hands its gradient to the para
 loss over weights adds to their gradients where it would in a plain loop.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, NoReturn, Self, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -28,6 +30,8 @@ from openwafer.training.torch_private import (
     make_wrapper_subclass,
     pytree,
 )
+
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,23 @@ class Backing:
     def geometry(self) -> torch.Tensor:
         """A tensor without memory of its shape, strides and dtype."""
         return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device="meta")
+
+
+class HeldBackings(WeakValueDictionary[K, Backing]):
+    """Those that somebody holds, by name."""
+
+    def made(self, key: K, make: Callable[[], Backing]) -> Backing:
+        """The one of a name, made where nobody holds it."""
+        backing = self.get(key)
+        if backing is None:
+            backing = self[key] = make()
+        return backing
+
+    def leave(self, key: K) -> None:
+        """Let who holds one keep its values; that name is another's from now on."""
+        backing = self.pop(key, None)
+        if backing is not None:
+            backing.leave()
 
 
 class StoredTensor(torch.Tensor):
@@ -351,29 +372,63 @@ _NEEDS_MEMORY: Final = frozenset(
 )
 
 
+class WeightsHome(ABC):
+    """Where the weights of released parameters are."""
+
+    @abstractmethod
+    def get(self, name: str) -> Backing:
+        """The weights of a parameter."""
+
+    @abstractmethod
+    def write(self, name: str, value: torch.Tensor) -> None:
+        """Give a parameter other weights, as ``load_state_dict`` does."""
+
+    @abstractmethod
+    def replace(self, name: str, value: torch.Tensor) -> None:
+        """``parameter.data = value``."""
+
+
+class GradientsHome(ABC):
+    """Where the gradients of released parameters are.
+
+    Attributes:
+        looks_empty: whether code runs that is to find none, as an optimizer's step.
+    """
+
+    looks_empty: bool
+
+    @abstractmethod
+    def get(self, name: str) -> StoredTensor | None:
+        """``parameter.grad``."""
+
+    @abstractmethod
+    def put(self, name: str, gradient: torch.Tensor | None) -> None:
+        """``parameter.grad = gradient``."""
+
+    @abstractmethod
+    def note_outside(self, name: str) -> None:
+        """A gradient comes from outside its layer, as no plan knows."""
+
+
 @dataclass(frozen=True)
 class Home:
     """Where a parameter's weights and gradient are when it is released.
 
     Attributes:
         name: of the parameter.
-        weights: the backing of its weights.
-        copy_weights: gives it other values, as ``load_state_dict`` does.
-        replace_weights: gives it another tensor.
-        gradient: its gradient, or ``None``.
-        set_gradient: gives it another, or none.
-        differentiated: told that a gradient comes from outside its layer, as no plan knows.
-        copied: the error of who copies it.
+        weights, gradients: of the model.
+        copied: the error of who copies the parameter.
     """
 
     name: str
-    weights: Callable[[str], Backing]
-    copy_weights: Callable[[str, torch.Tensor], None]
-    replace_weights: Callable[[str, torch.Tensor], None]
-    gradient: Callable[[str], torch.Tensor | None]
-    set_gradient: Callable[[str, torch.Tensor | None], None]
-    differentiated: Callable[[str], None]
+    weights: WeightsHome
+    gradients: GradientsHome
     copied: Callable[[], OpenwaferError]
+
+    @property
+    def backing(self) -> Backing:
+        """Of the weights."""
+        return self.weights.get(self.name)
 
 
 class ReleasedParameter(nn.Parameter):
@@ -383,20 +438,20 @@ class ReleasedParameter(nn.Parameter):
 
     @property
     def data(self) -> torch.Tensor:
-        return self.home.weights(self.home.name).whole()
+        return self.home.backing.whole()
 
     @data.setter
     def data(self, value: torch.Tensor) -> None:
         if value is not self:
-            self.home.replace_weights(self.home.name, value)
+            self.home.weights.replace(self.home.name, value)
 
     @property
     def grad(self) -> torch.Tensor | None:
-        return self.home.gradient(self.home.name)
+        return self.home.gradients.get(self.home.name)
 
     @grad.setter
     def grad(self, value: torch.Tensor | None) -> None:
-        self.home.set_gradient(self.home.name, value)
+        self.home.gradients.put(self.home.name, value)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"{self.home.name}: {tuple(self.shape)} {self.dtype}, in the parameter store"
@@ -420,7 +475,7 @@ class ReleasedParameter(nn.Parameter):
             # What runs for an ordinary parameter.
             return nn.Parameter.__torch_function__(func, types, args, kwargs)
         if func in _OF_GEOMETRY:
-            return func(_backing_of(args[0]).geometry(), *args[1:], **kwargs)
+            return func(args[0].home.backing.geometry(), *args[1:], **kwargs)
         if func in _NEEDS_MEMORY:
             raise without_memory(f"the weight {args[0].home.name!r}")
         if func is torch.Tensor.register_post_accumulate_grad_hook:
@@ -430,7 +485,7 @@ class ReleasedParameter(nn.Parameter):
         if func in (torch.Tensor.backward, torch.autograd.backward):
             raise _backward_of_inputs()
         if func is torch.Tensor.copy_ and isinstance(args[0], cls) and not torch.is_grad_enabled():
-            args[0].home.copy_weights(args[0].home.name, _without_released(args[1]))
+            args[0].home.weights.write(args[0].home.name, _without_released(args[1]))
             return args[0]
         return _call(func, args, kwargs)
 
@@ -445,17 +500,13 @@ class _Read(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        ctx.home.differentiated(ctx.home.name)
+        ctx.home.gradients.note_outside(ctx.home.name)
         return gradient
 
 
 def _stored(parameter: ReleasedParameter, *, is_in_graph: bool) -> StoredTensor:
-    backing = _backing_of(parameter)
+    backing = parameter.home.backing
     return StoredTensor(backing, backing.geometry(), is_in_graph=is_in_graph)
-
-
-def _backing_of(parameter: ReleasedParameter) -> Backing:
-    return parameter.home.weights(parameter.home.name)
 
 
 def _call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -512,11 +563,3 @@ def _backward_of_inputs() -> OpenwaferError:
         help="take torch.autograd.grad(loss, weights) and set their .grad, or call backward() "
         "without inputs",
     )
-
-
-def home_of(parameter: nn.Parameter, home: Home | None) -> None:
-    """Tell a parameter where its weights are when they are away; ``None`` ends that."""
-    if home is None:
-        parameter.__dict__.pop("home", None)
-    else:
-        parameter.home = home  # type: ignore[attr-defined]

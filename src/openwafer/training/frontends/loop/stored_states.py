@@ -3,20 +3,19 @@
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import partial, wraps
 from typing import Any, NoReturn
-from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.frontends.loop.loop_records import LoopRecords
-from openwafer.training.frontends.loop.parameters import Backing, StoredTensor, Values
-from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.frontends.loop.parameters import Backing, HeldBackings, StoredTensor, Values
 from openwafer.training.stream.link.optimizer_states import (
     give_states,
     state_of,
     take_states,
 )
+from openwafer.training.stream.link.updates import Updater
 
 
 def _then_stored(method: Callable[..., Any]) -> Any:
@@ -67,25 +66,20 @@ class StoredStates(MutableMapping[Any, Any]):
     """Parameters with their states; what is no parameter of the optimizer is kept beside.
 
     Args:
-        execution: counts updates.
+        updater: counts updates.
         records: have the states.
         parameters: those of the optimizer, by name.
     """
 
     def __init__(
-        self,
-        execution: StreamedExecution,
-        records: LoopRecords,
-        parameters: Mapping[str, nn.Parameter],
+        self, updater: Updater, records: LoopRecords, parameters: Mapping[str, nn.Parameter]
     ) -> None:
         self.others: dict[Any, Any] = {}
-        self._record_of = execution.executor.split.record_of
-        self._updater = execution.updater
+        self._updater = updater
         self._records = records
         self._parameters = parameters
         self._name_of = {id(parameter): name for name, parameter in parameters.items()}
-        # What somebody holds.
-        self._backings: WeakValueDictionary[tuple[str, str], Backing] = WeakValueDictionary()
+        self._held = HeldBackings[tuple[str, str]]()
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise error(
@@ -134,27 +128,22 @@ class StoredStates(MutableMapping[Any, Any]):
 
     def _read(self, name: str) -> dict[str, Any]:
         self._records.settle()
-        return state_of(self._records, self._updater, self._record_of[name], name)
+        return state_of(self._records, self._updater, self._records.record_of[name], name)
 
     def _entries(self, name: str, state: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            key: self._backing(name, key, value).whole()
+            key: self._held.made((name, key), partial(self._backing, name, key, value)).whole()
             if isinstance(value, torch.Tensor)
             else value
             for key, value in state.items()
         }
 
     def _backing(self, name: str, key: str, like: torch.Tensor) -> Backing:
-        backing = self._backings.get((name, key))
-        if backing is None:
-            values = Values(
-                lambda: self._read(name)[key],
-                lambda value: self._take(name, {**self._read(name), key: value}),
-            )
-            backing = self._backings[name, key] = Backing(
-                f"the state {key!r} of {name!r}", like, like.device, values
-            )
-        return backing
+        values = Values(
+            lambda: self._read(name)[key],
+            lambda value: self._take(name, {**self._read(name), key: value}),
+        )
+        return Backing(f"the state {key!r} of {name!r}", like, like.device, values)
 
     def _write(self, name: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
         before = self._read(name)
@@ -163,13 +152,10 @@ class StoredStates(MutableMapping[Any, Any]):
             if isinstance(value, StoredTensor):
                 written[key] = value.detach().clone()
         for key in before:
-            backing = self._backings.get((name, key))
             value = state.get(key)
-            if backing is not None and not (
-                isinstance(value, StoredTensor) and value.backing is backing
-            ):
-                backing.leave()
-                del self._backings[name, key]
+            backing = value.backing if isinstance(value, StoredTensor) else None
+            if self._held.get((name, key)) is not backing:
+                self._held.leave((name, key))
         self._take(name, written)
         return self._entries(name, self._read(name))
 
@@ -184,11 +170,9 @@ class StoredStates(MutableMapping[Any, Any]):
         counts = self._updater.counts.num_updates
         found = {name: states.get(parameter, {}) for name, parameter in self._parameters.items()}
         begun = {name: state for name, state in found.items() if state or counts.get(name)}
-        for name, key in list(self._backings):
-            backing = self._backings.get((name, key))
-            if backing is not None and name in begun:
-                backing.leave()
-                del self._backings[name, key]
+        for name, key in list(self._held):
+            if name in begun:
+                self._held.leave((name, key))
         take_states(self._records, self._updater, begun)
         self._records.note_counts(begun)
         self.others = {key: state for key, state in states.items() if id(key) not in self._name_of}
@@ -202,5 +186,5 @@ class StoredStates(MutableMapping[Any, Any]):
 
     def end(self, states: Mapping[Any, Any]) -> None:
         """The states are ordinary ones again, and so are those that somebody holds."""
-        for (name, key), backing in self._backings.items():
+        for (name, key), backing in self._held.items():
             backing.leave(states[self._parameters[name]][key])
