@@ -201,7 +201,7 @@ TRAINING_FAULTS: Final = (
     Fault(
         "tied-once",
         "the gradient of a weight that two stages use is that of one use",
-        "training/stream/stages/tied_weights.py",
+        "training/stream/stages/stage_gradients.py",
         "            whole.add_(own)\n",
         "",
         (

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from openwafer.training.collectives.group import Group
-from openwafer.training.collectives.ordered_sums import Sum
-from openwafer.training.collectives.reduced_sums import ReducedSums
+from openwafer.training.collectives.ordered_sums import ReducedSums, Sum
 from tests.training.collectives.ranks import on_ranks
 from tests.training.collectives.test_ordered_sums import (
     RECORDS,

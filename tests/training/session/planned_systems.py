@@ -9,7 +9,7 @@ from openwafer.training.session import RunConfig
 from openwafer.training.session.building import build_hollow_model, make_optimizers
 from openwafer.training.session.config import StreamingConfig
 from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.pipelined.choice import plan_systems
+from openwafer.training.session.pipelined.plan import plan_systems
 from openwafer.training.session.planning import ToPlan
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.systems import MeasuredSystems

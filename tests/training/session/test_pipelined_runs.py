@@ -11,7 +11,7 @@ import xxhash
 from rich.console import Console
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.collectives.reduced_sums import Reduction
+from openwafer.training.collectives.ordered_sums import Reduction
 from openwafer.training.metrics import METRICS_FORMAT, VALIDATION_FORMAT, read_lines
 from openwafer.training.metrics.run_record import PLAN
 from openwafer.training.models import TransformersModel, UserModule

@@ -12,7 +12,7 @@ from openwafer.training.session import RunConfig
 from openwafer.training.session.building import build_hollow_model, make_optimizers, make_updater
 from openwafer.training.session.pipelined.plan import require_room
 from openwafer.training.stream.replicas.ownership import HostMemory
-from openwafer.training.stream.stages.host_rooms import HostRooms
+from openwafer.training.stream.stages.stage_plan import HostRooms
 from tests.training.session.planned_systems import (
     SMALL,
     VOCAB_SIZE,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.collectives.reduced_sums import Reduction
+from openwafer.training.collectives.ordered_sums import Reduction
 from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.metrics import METRICS_FORMAT, read_lines
 from openwafer.training.models import UserModule

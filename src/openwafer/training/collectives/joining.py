@@ -1,30 +1,52 @@
-"""Processes become the ranks of a run: they meet at a store of keys, and connect in groups."""
+"""Processes become the ranks of a run: they meet at a store of keys, and connect in groups.
 
+A process that ends leaves its connections as they are, however many messages are under way. The
+library's destructor waits for messages that lost ranks never send, until they have timed out, and
+meanwhile the other ranks wait for this process. The operating system closes connections of a
+process that has ended, and those ranks are told at once.
+"""
+
+import atexit
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
+from ctypes import py_object, pythonapi
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from threading import Thread
 from typing import Final, cast
+from weakref import WeakSet
 
 from torch import distributed as dist
 
 from openwafer.diagnostics import error
-from openwafer.training.collectives.first_loss import FirstLoss
 from openwafer.training.collectives.group import (
     FIRST_RANK,
+    FirstLoss,
     Group,
     Rank,
     Waiting,
     connection_says,
     telling,
 )
-from openwafer.training.collectives.leaving import leave_at_exit
 from openwafer.training.torch_private import PrefixStore, Store, TCPStore
+
+_LEFT_AT_EXIT: WeakSet[dist.ProcessGroupGloo] = WeakSet()
+
+
+def leave_at_exit(connections: dist.ProcessGroupGloo) -> None:
+    """Do not destroy connections that are still there when the interpreter ends."""
+    _LEFT_AT_EXIT.add(connections)
+
+
+@atexit.register
+def _leave() -> None:
+    for connections in _LEFT_AT_EXIT:
+        pythonapi.Py_IncRef(py_object(connections))
+
 
 RANK: Final = "RANK"
 WORLD_SIZE: Final = "WORLD_SIZE"

@@ -15,6 +15,8 @@ everything public.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import reduce
 from queue import SimpleQueue
 from threading import Condition
 from typing import Final
@@ -22,9 +24,105 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from openwafer.training.collectives.chunks import CHUNK_BYTES, chunks_of, run_beside
-from openwafer.training.collectives.group import Group, Traffic
-from openwafer.training.collectives.sum_wire import Announced, SumWire, Tensors
+from openwafer.training.collectives.chunks import CHUNK_BYTES, chunks_of, receive_chunks, run_beside
+from openwafer.training.collectives.group import Group, Pending, Traffic, wait_for
+
+END: Final = -1
+"""In the place of a record's number: there are no more."""
+
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Announced:
+    """Announces the next sum on a wire.
+
+    Attributes:
+        record: its name.
+        names: its tensors that come, in the record's order.
+    """
+
+    record: str
+    names: tuple[str, ...]
+
+
+class SumWire:
+    """One direction between two ranks, both of which know the records.
+
+    Args:
+        group: the ranks.
+        other: the rank at the far end.
+        tags: mark announcements and chunks; a second wire between the same ranks has other ones.
+        records: the tensors of each record, in an order that both ends know.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        other: int,
+        tags: tuple[int, int],
+        records: Mapping[str, Tensors],
+    ) -> None:
+        self._group = group
+        self._other = other
+        self._announcements, self._chunks = tags
+        self._records = records
+        self._numbers = {record: number for number, record in enumerate(records)}
+        self._names = tuple(records)
+        self._num_flags = max(map(len, records.values()), default=0)
+        self._sent: list[Pending] = []
+        self._sent_before: list[Pending] = []
+        self._coming: tuple[Tensor, Pending] | None = None
+
+    def announce(self, coming: Announced | None) -> None:
+        """Send what comes next, or that nothing does.
+
+        Waits until of what was sent no more than the last record is under way.
+        """
+        wait_for(self._sent_before)
+        self._sent_before, self._sent = self._sent, []
+        header = torch.zeros(1 + self._num_flags, dtype=torch.int64)
+        header[0] = END if coming is None else self._numbers[coming.record]
+        if coming is not None:
+            for place, name in enumerate(self._records[coming.record], 1):
+                header[place] = name in coming.names
+        what = "the end of a pass" if coming is None else f"gradients of {coming.record!r}"
+        self._sent.append(self._group.send(header, self._other, self._announcements, what))
+
+    def announced(self) -> Announced | None:
+        """Wait for what comes next; nothing does if it is ``None``.
+
+        What comes after it is asked for here: it follows the chunks without a turn between.
+        """
+        header, coming = self._coming or self._ask()
+        coming.wait()
+        number, *flags = header.tolist()
+        if number == END:
+            self._coming = None
+            return None
+        self._coming = self._ask()
+        record = self._names[number]
+        names = zip(self._records[record], flags, strict=False)
+        return Announced(record, tuple(name for name, comes in names if comes))
+
+    def _ask(self) -> tuple[Tensor, Pending]:
+        header = torch.empty(1 + self._num_flags, dtype=torch.int64)
+        what = "the next gradients"
+        return header, self._group.receive(header, self._other, self._announcements, what)
+
+    def send(self, chunk: Tensor, what: str) -> None:
+        """Begin to send one of a tensor's chunks, which nobody changes from here on."""
+        self._sent.append(self._group.send(chunk, self._other, self._chunks, what))
+
+    def receive(self, chunks: Sequence[Tensor], what: str) -> Iterator[Tensor]:
+        """Ask for all chunks of a tensor at once; each is given when it has come."""
+        return receive_chunks(self._group, chunks, self._other, self._chunks, what)
+
+    def flush(self) -> None:
+        """Return when everything sent has left."""
+        wait_for(self._sent_before)
+        wait_for(self._sent)
+
 
 FOLD_TAGS: Final = (0, 1)
 SUM_TAGS: Final = (2, 3)
@@ -252,3 +350,61 @@ class OrderedSums:
                 for _ in self._from_last.receive(self._chunks(total), what):
                     pass
             self._arrived.put(Sum(announced.record, sums))
+
+
+class Reduction(StrEnum):
+    """How gradients are added over ranks.
+
+    ``ORDERED`` is the order of a loop on one device, ``FAST`` that of the library, which depends on
+    the number of ranks, and so do the bits.
+    """
+
+    ORDERED = "ordered"
+    FAST = "fast"
+
+
+class ReducedSums(OrderedSums):
+    """Sums by the library's reduction, in an order that depends on the number of ranks.
+
+    Rank 0 says in which order records come, as for ordered sums. Each rank adds its own parts
+    first, and one reduction for each tensor brings the sum to the rank that owns the record.
+    """
+
+    def _tasks(self) -> list[Callable[[], None]]:
+        return [self._reduce_all]
+
+    @torch.no_grad()
+    def _reduce_all(self) -> None:
+        for record in self._order():
+            parts = self._take_parts(record)
+            if parts is None:
+                return
+            sums = dict(self._sums_of(record, parts))
+            if self._owners[record] == self._group.rank:
+                self._arrived.put(Sum(record, sums))
+
+    def _order(self) -> Iterator[str]:
+        names = tuple(self._records)
+        while True:
+            turn = self._turns.get() if self._is_first else None
+            number = torch.tensor([END if turn is None else names.index(turn)])
+            self._group.broadcast(number, 0, "the next gradients").wait()
+            if number.item() == END:
+                return
+            yield names[int(number.item())]
+
+    def _sums_of(self, record: str, parts: Sequence[Tensors]) -> Iterator[tuple[str, Tensor]]:
+        own = {
+            name: [part[name] for part in parts if name in part] for name in self._records[record]
+        }
+        counts = torch.tensor([len(found) for found in own.values()])
+        self._group.add_up(counts, f"gradients of {record!r}").wait()
+        for name, count in zip(own, counts.tolist(), strict=True):
+            if not count:
+                continue
+            found = own[name] or [torch.zeros_like(self._empty(record, name))]
+            total = reduce(Tensor.add_, found[1:], found[0].contiguous())
+            if total.numel():
+                to = self._owners[record]
+                self._group.reduce(total, to, f"the gradient of {name!r}").wait()
+            yield name, total

@@ -13,7 +13,7 @@ from torch import nn
 from openwafer import config as yaml_config
 from openwafer.config import Bytes, InvalidFieldError, PathLike, convert_fields, path_of
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.collectives.reduced_sums import Reduction
+from openwafer.training.collectives.ordered_sums import Reduction
 from openwafer.training.data import SavedTokenizer
 from openwafer.training.lr_schedules import SCHEDULES, Schedule, build_schedule
 from openwafer.training.methods.seam import Method

@@ -15,8 +15,7 @@ from openwafer.training.session.earlier_stores import EarlierStores
 from openwafer.training.session.forward import forward_of
 from openwafer.training.session.matmul_precision import multiplying
 from openwafer.training.session.owned_records import OwnedRecords
-from openwafer.training.session.pipelined.following import following_stages
-from openwafer.training.session.pipelined.messages import BegunStages
+from openwafer.training.session.pipelined.running import BegunStages, following_stages
 from openwafer.training.session.seeding import seed_micro_batch
 from openwafer.training.session.shared_stores import (
     FindRun,

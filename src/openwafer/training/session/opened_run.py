@@ -30,14 +30,14 @@ from openwafer.training.session.disk_tracks import DiskTracks
 from openwafer.training.session.earlier_stores import openable
 from openwafer.training.session.learning_rates import LearningRates
 from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
-from openwafer.training.session.pipelined.choice import (
+from openwafer.training.session.pipelined.plan import (
     is_left_to_plan,
+    is_pipelined,
     plan_systems,
+    require_room,
     with_stages,
 )
-from openwafer.training.session.pipelined.leading import LeadingStage, lead_stages
-from openwafer.training.session.pipelined.messages import BegunStages
-from openwafer.training.session.pipelined.plan import is_pipelined, require_room
+from openwafer.training.session.pipelined.running import BegunStages, LeadingStage, lead_stages
 from openwafer.training.session.planning import ToPlan
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch, RunState, StoreSet

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, render
-from openwafer.training.collectives.reduced_sums import Reduction
+from openwafer.training.collectives.ordered_sums import Reduction
 from openwafer.training.methods.registered import RunConfig, load_config
 from openwafer.training.metrics.run_record import SAMPLE, GeneratedSample
 from openwafer.training.models import TransformersModel, UserModule
@@ -31,8 +31,12 @@ from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.matmul_precision import multiplying
 from openwafer.training.session.opened_model import OpenedModel
 from openwafer.training.session.opened_run import OpenedRun, open_saved_data, opened
-from openwafer.training.session.pipelined.choice import is_left_to_plan, plan_systems
-from openwafer.training.session.pipelined.plan import as_one_system, not_in_stages
+from openwafer.training.session.pipelined.plan import (
+    as_one_system,
+    is_left_to_plan,
+    not_in_stages,
+    plan_systems,
+)
 from openwafer.training.session.planning import ToPlan
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_log import RunLog

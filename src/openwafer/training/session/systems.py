@@ -21,7 +21,7 @@ from openwafer.training.collectives.chunks import chunk_bytes_at
 from openwafer.training.collectives.group import FIRST_RANK, GOES_ON, Group, Rank
 from openwafer.training.collectives.joining import Meeting, launched_rank, meet_launched
 from openwafer.training.collectives.network_rates import NetworkRates, measure_network
-from openwafer.training.collectives.reduced_sums import Reduction
+from openwafer.training.collectives.ordered_sums import Reduction
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.run_state import StoreSet

@@ -83,7 +83,7 @@ from openwafer.training.stream.replicas.ownership import (
 )
 from openwafer.training.stream.replicas.replica_link import Replicas, records_of
 from openwafer.training.stream.schedule import UpdateTiming
-from openwafer.training.stream.stages.staged import Staged
+from openwafer.training.stream.stages.stage_plan import Staged
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
 

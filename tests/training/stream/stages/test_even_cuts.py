@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openwafer.training.stream.stages.cutting import cut_evenly
+from openwafer.training.stream.stages.stage_plan import cut_evenly
 
 ROWS = st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=8)
 

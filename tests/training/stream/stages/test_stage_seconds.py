@@ -6,7 +6,7 @@ import pytest
 
 from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import PipelineUse, PlannedStage
-from openwafer.training.stream.stages.staged import stage_seconds
+from openwafer.training.stream.stages.stage_plan import stage_seconds
 
 
 def stage(share: float, weights_bytes: int = 1, passing_bytes: int = 0) -> PlannedStage:

@@ -15,7 +15,7 @@ from openwafer.training.models import TransformersModel, build, loss_of
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.stages.flow import Flow, flow_of
-from openwafer.training.stream.stages.stage_module import StageModule
+from openwafer.training.stream.stages.stage_pass import StageModule
 from tests.training.session.tiny_model import TinyModel
 from tests.training.stream.small_gpt import TIED, build_gpt
 

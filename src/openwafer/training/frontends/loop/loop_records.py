@@ -17,8 +17,7 @@ from openwafer.training.collectives.group import FIRST_RANK
 from openwafer.training.store.layout import Part, RecordLayout, flat
 from openwafer.training.store.record_access import Arrays
 from openwafer.training.stream.execute.execution import StreamedExecution
-from openwafer.training.stream.replicas.kept_sums import KeptElsewhere
-from openwafer.training.stream.replicas.loop_link import LoopLink
+from openwafer.training.stream.replicas.loop_link import KeptElsewhere, LoopLink
 from openwafer.training.systems.owner import (
     TAG,
     ApplyStep,

@@ -1,7 +1,13 @@
-"""Plans the stages of a run, on the plan of one system that has all of it."""
+"""Plans the stages of a run, on the plan of one system that has all of it.
+
+Where the config leaves open whether several systems stream or have stages, both ways are planned,
+and the one whose step is predicted to be shorter is taken. Bits do not depend on it: a run goes on
+in the way that was chosen while it has as many systems.
+"""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -11,27 +17,69 @@ from torch import nn
 
 from openwafer.config import Bytes
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.collectives.reduced_sums import Reduction
-from openwafer.training.plan_record import Activations, ExpertsWay, Mode
+from openwafer.training.collectives.ordered_sums import Reduction
+from openwafer.training.metrics.run_record import PLAN
+from openwafer.training.plan_record import Activations, ExpertsWay, Mode, ModeChoice, PlanRecord
 from openwafer.training.session.building import plan_input
 from openwafer.training.session.config import RunConfig
-from openwafer.training.session.pipelined.flows import Flows, outer_layers
+from openwafer.training.session.forward import Inputs, ModelForward
+from openwafer.training.session.planning import ToPlan
+from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.systems import MeasuredSystems, blocks_of
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.layout import RecordLayout
 from openwafer.training.stream.assemble import Planned
+from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.layers import PINNED, Partition, partition
 from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.plan.admission import bare_copy
 from openwafer.training.stream.plan.machine import operators_seconds
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.plan.refusals import shared_state
+from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.records import lay_out_records
 from openwafer.training.stream.replicas.ownership import HOST_SHARE, HostMemory, bytes_of_hosts
-from openwafer.training.stream.stages.flow import Flow
-from openwafer.training.stream.stages.host_rooms import HostRooms
-from openwafer.training.stream.stages.stage_module import passed_forms
-from openwafer.training.stream.stages.stage_plan import StageRequest, plan_stages
-from openwafer.training.stream.stages.staged import Staged
+from openwafer.training.stream.stages.flow import Flow, flow_of
+from openwafer.training.stream.stages.stage_pass import passed_forms
+from openwafer.training.stream.stages.stage_plan import HostRooms, Staged, StageRequest, plan_stages
+
+Kind = tuple[object, ...]
+
+
+class Flows:
+    """Flows that are walked once for each kind of inputs.
+
+    Args:
+        workload: of the run; a copy of its model is walked, so that it may be in use.
+        layers: names of the layers that are told apart.
+    """
+
+    def __init__(self, workload: Workload, layers: Sequence[str]) -> None:
+        self._workload = replace(workload, model=bare_copy(workload.model))
+        self._layers = layers
+        self._known: dict[Kind, Flow] = {}
+
+    def __call__(self, forward: Forward) -> Flow:
+        """The flow of a forward of the run's model."""
+        assert isinstance(forward, ModelForward)
+        return self.of(forward.inputs, is_training=forward.model.training)
+
+    def of(self, inputs: Inputs, *, is_training: bool = True) -> Flow:
+        """The flow of a micro-batch."""
+        kind: Kind = (
+            is_training,
+            *((name, tensor.shape, tensor.dtype) for name, tensor in inputs.items()),
+        )
+        if kind not in self._known:
+            self._workload.model.train(is_training)
+            self._known[kind] = flow_of(self._workload, inputs, self._layers, torch.device("cpu"))
+        return self._known[kind]
+
+
+def outer_layers(split: Partition) -> tuple[str, ...]:
+    """The layers that no other layer calls."""
+    return tuple(layer.name for layer in split.modules if layer.parent is None)
+
 
 GIVEN: Final = "streaming.host_memory says how much"
 MEASURED: Final = f"that is {HOST_SHARE:.0%} of what is free there"
@@ -220,3 +268,128 @@ def require_room(model: nn.Module, updater: Updater, config: RunConfig) -> None:
             help="use more hosts, free memory, set streaming.host_memory, or leave streaming.mode "
             "out",
         )
+
+
+UNMEASURED = (
+    "how fast weights pass between the systems is measured when they meet, and stages are "
+    "compared with it then"
+)
+
+
+def is_left_to_plan(config: RunConfig) -> bool:
+    """Whether the plan chooses between streaming and stages."""
+    return config.systems > 1 and config.streaming.mode is None
+
+
+def with_stages(config: RunConfig, num_stages: int) -> RunConfig:
+    """The same run in so many stages."""
+    streaming = replace(config.streaming, mode=Mode.PIPELINED, stages=num_stages)
+    return replace(config, streaming=streaming)
+
+
+def _cut(parts: ToPlan, whole: Planned, config: RunConfig) -> Planned:
+    """The plan of one system in the stages of a config, which fit the hosts of its systems."""
+    return in_stages(whole, config, rooms_of(config, parts.measured))
+
+
+def _planned(parts: ToPlan, config: RunConfig) -> Planned:
+    """The plan of a config that says how several systems share the work, or streams."""
+    whole = parts.planned(as_one_system(config))
+    return _cut(parts, whole, config) if is_pipelined(config) else whole
+
+
+def plan_of_before(folder: RunFolder) -> PlanRecord | None:
+    """What was planned when the run in a folder began or went on last, where that can be read."""
+    if folder.config.is_file():
+        with suppress(OpenwaferError):
+            return PLAN.read(folder.path)
+    return None
+
+
+def plan_systems(parts: ToPlan, config: RunConfig, folder: RunFolder) -> Planned:
+    """Plan a run of several systems, in the way that is chosen where its config leaves it open.
+
+    Raises:
+        OpenwaferError: what the plan raises, of streaming where neither way is possible.
+    """
+    if not is_left_to_plan(config):
+        return _planned(parts, config)
+    before = plan_of_before(folder)
+    if before is not None and before.choice is not None and before.systems == config.systems:
+        # What has changed since may leave no room for it.
+        with suppress(OpenwaferError):
+            return replace(_planned(parts, _as_before(config, before)), choice=before.choice)
+    return _chosen(parts, config)
+
+
+def _as_before(config: RunConfig, before: PlanRecord) -> RunConfig:
+    if before.pipeline is None:
+        return config
+    return with_stages(config, len(before.pipeline.stages))
+
+
+def _chosen(parts: ToPlan, config: RunConfig) -> Planned:
+    try:
+        streamed = _planned(parts, config)
+    except OpenwaferError as failure:
+        staged = _fastest_stages(parts, config)
+        if isinstance(staged, str):
+            raise
+        reason = f"weights cannot stream: {_told(failure)}"
+        choice = ModeChoice(None, staged.report.predicted_step_seconds, reason)
+        return replace(staged, choice=choice)
+    if parts.measured is None:
+        return replace(streamed, choice=ModeChoice(None, None, UNMEASURED))
+    staged = _fastest_stages(parts, config)
+    if isinstance(staged, str):
+        streaming = streamed.report.predicted_step_seconds
+        reason = f"no stages are made: {staged}"
+        return replace(streamed, choice=ModeChoice(streaming, None, reason))
+    return _faster(streamed, staged)
+
+
+def _faster(streamed: Planned, staged: Planned) -> Planned:
+    streams, stays = streamed.report.predicted_step_seconds, staged.report.predicted_step_seconds
+    if streams is None or stays is None:
+        reason = "the time of a step is not predicted, so that stages cannot be compared"
+        return replace(streamed, choice=ModeChoice(streams, stays, reason))
+    choice = ModeChoice(streams, stays, "its predicted step is the shorter one")
+    return replace(staged if stays < streams else streamed, choice=choice)
+
+
+def _fastest_stages(parts: ToPlan, config: RunConfig) -> Planned | str:
+    """The shortest step in stages, as many in a replica as there can be, or why there are none."""
+    refused = refused_option(with_stages(config, config.systems)) or _streaming_option(config)
+    if refused is not None:
+        return f"{refused[0]} is set, and {refused[1]}"
+    found, failures = [], []
+    try:
+        whole = parts.planned(as_one_system(with_stages(config, config.systems)))
+        for num_stages in _numbers_of_stages(config.systems):
+            asked = with_stages(config, num_stages)
+            try:
+                found.append(_cut(parts, whole, asked))
+            except OpenwaferError as failure:
+                failures.append(_told(failure))
+    except OpenwaferError as failure:
+        return _told(failure)
+    if not found:
+        return failures[-1]
+    return min(found, key=lambda one: one.report.predicted_step_seconds or 0.0)
+
+
+def _numbers_of_stages(num_systems: int) -> Iterator[int]:
+    return (number for number in range(2, num_systems + 1) if num_systems % number == 0)
+
+
+def _streaming_option(config: RunConfig) -> tuple[str, str] | None:
+    """An option that only has a meaning where weights stream, and why."""
+    if config.streaming.prefetch_layers is not None:
+        return "streaming.prefetch_layers", "stages fetch no layers"
+    if config.streaming.link_per_second is not None:
+        return "streaming.link_per_second", "no weights pass over a link to the device of a stage"
+    return None
+
+
+def _told(failure: OpenwaferError) -> str:
+    return failure.diagnostics[0].message

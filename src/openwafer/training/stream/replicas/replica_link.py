@@ -23,8 +23,7 @@ from openwafer.diagnostics import error
 from openwafer.training.collectives.broadcasts import Broadcasts
 from openwafer.training.collectives.chunks import CHUNK_BYTES
 from openwafer.training.collectives.group import FIRST_RANK, Group, Pending, Traffic
-from openwafer.training.collectives.ordered_sums import OrderedSums, Sum
-from openwafer.training.collectives.reduced_sums import ReducedSums, Reduction
+from openwafer.training.collectives.ordered_sums import OrderedSums, ReducedSums, Reduction, Sum
 from openwafer.training.store.layout import RecordLayout, slice_of
 from openwafer.training.store.record_access import Records
 from openwafer.training.stream.device.weights import DeviceWeights

@@ -19,6 +19,7 @@ from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.stream.execute.attachment import Function, call_of, stand_in
+from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.execute.pass_watch import TensorForm
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode, faked
 from openwafer.training.stream.plan.operators import ASK_DEVICE, CallsByKind, CountingMeter
@@ -83,6 +84,10 @@ class Flow:
     segments: tuple[Segment, ...]
     uses: Mapping[str, tuple[int, ...]]
     draws: bool
+
+
+FlowOf = Callable[[Forward], Flow]
+"""How a forward goes through the layers: the same object for forwards of one kind."""
 
 
 def leaves_of(args: Any, kwargs: Any) -> list[Any]:

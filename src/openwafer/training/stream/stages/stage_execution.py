@@ -1,6 +1,6 @@
 """Executes the steps of one stage: its weights and their optimizer states stay with it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -22,16 +22,14 @@ from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.execute.resident import ResidentExecution
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.replicas.replica_link import Replicas
-from openwafer.training.stream.stages.flow import Flow
-from openwafer.training.stream.stages.stage_gradients import StageGradients
-from openwafer.training.stream.stages.stage_module import StageModule
-from openwafer.training.stream.stages.stage_pass import StagePass
+from openwafer.training.stream.stages.flow import Flow, FlowOf
+from openwafer.training.stream.stages.stage_gradients import (
+    StageGradients,
+    StageReplicas,
+    TiedWeights,
+)
+from openwafer.training.stream.stages.stage_pass import StageModule, StagePass
 from openwafer.training.stream.stages.stage_plan import StagePlan
-from openwafer.training.stream.stages.stage_replicas import StageReplicas
-from openwafer.training.stream.stages.tied_weights import TiedWeights
-
-FlowOf = Callable[[Forward], Flow]
-"""How a forward goes through the layers: the same object for forwards of one kind."""
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,90 @@
-"""Which stage has which calls and which weights, and which system has which stage."""
+"""Cuts a model into stages: which has which calls and weights, and which system has which stage."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 from openwafer.diagnostics import counted, error
+from openwafer.figures import Origin
+from openwafer.training.collectives.network_rates import NetworkRates
+from openwafer.training.plan_record import Limit, Mode, PipelineUse, PlannedStage, PlanRecord
 from openwafer.training.store.layout import Part, RecordLayout, lay_out
 from openwafer.training.stream.layers import Partition
-from openwafer.training.stream.stages.cutting import cut_evenly
-from openwafer.training.stream.stages.flow import Flow
-from openwafer.training.stream.stages.host_rooms import HostRooms
+from openwafer.training.stream.stages.flow import Flow, FlowOf
+
+
+@dataclass(frozen=True)
+class HostRooms:
+    """What hosts have for stages.
+
+    Attributes:
+        names: of the host of each rank, in words.
+        room_bytes: by host, for all its ranks together.
+        source: where that comes from, in words.
+    """
+
+    names: tuple[str, ...]
+    room_bytes: Mapping[str, int]
+    source: str
+
+    @property
+    def equal_bytes(self) -> tuple[int, ...]:
+        """What each rank may take where those of a host take as much each."""
+        on_host = Counter(self.names)
+        return tuple(self.room_bytes[name] // on_host[name] for name in self.names)
+
+    def too_full(self, held_bytes: Sequence[int]) -> str | None:
+        """The first host whose ranks hold more than it has for them.
+
+        Args:
+            held_bytes: by rank.
+        """
+        held: Counter[str] = Counter()
+        for name, num_bytes in zip(self.names, held_bytes, strict=True):
+            held[name] += num_bytes
+        return next((name for name in held if held[name] > self.room_bytes[name]), None)
+
+
+def cut_evenly(
+    seconds: Sequence[float],
+    may_begin: Sequence[bool],
+    num_stages: int,
+    fits: Callable[[int, range], bool],
+) -> list[range] | None:
+    """Stages whose longest is as short as can be; ``None`` where there are none that fit.
+
+    Args:
+        seconds: that each call takes.
+        may_begin: whether a stage may begin with it; the first always does.
+        num_stages: all of which have a call.
+        fits: whether a stage of that number has room for such a range of calls.
+    """
+    num_calls = len(seconds)
+    ends = [0.0]
+    for one in seconds:
+        ends.append(ends[-1] + one)
+    # By calls behind them, the longest of the stages so far, and where they begin.
+    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
+    for stage in range(num_stages):
+        found: dict[int, tuple[float, tuple[int, ...]]] = {}
+        for start, (longest, starts) in best.items():
+            last = num_calls if stage == num_stages - 1 else num_calls - 1
+            for stop in range(start + 1, last + 1):
+                is_end = stop == num_calls
+                if is_end != (stage == num_stages - 1) or not (is_end or may_begin[stop]):
+                    continue
+                tried = max(longest, ends[stop] - ends[start]), (*starts, start)
+                if (stop not in found or tried < found[stop]) and fits(stage, range(start, stop)):
+                    found[stop] = tried
+        best = found
+    if num_calls not in best:
+        return None
+    starts = best[num_calls][1]
+    return [range(*both) for both in pairwise((*starts, num_calls))]
+
 
 MAX_LISTED = 5
 LayOut = Callable[[Partition], Mapping[str, RecordLayout]]
@@ -333,3 +407,108 @@ def _too_little_on_host(request: StageRequest, spans: Sequence[range], host: str
         help="use more hosts or smaller micro-batches, free memory there, set "
         "streaming.host_memory, or leave streaming.mode out",
     )
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The stages of a run.
+
+    Attributes:
+        plan: who has what.
+        asked: what the stages were asked for.
+        flow_of: how forwards go through the layers.
+    """
+
+    plan: StagePlan
+    asked: StageRequest
+    flow_of: FlowOf
+
+    def described(
+        self, whole: PlanRecord, updating: float | None, network: NetworkRates | None
+    ) -> PlanRecord:
+        """The plan in stages as a record.
+
+        Args:
+            whole: the plan of one system that has all stages.
+            updating: seconds in which it updates all weights; ``None`` where its step has no time.
+            network: rates between the systems; ``None`` leaves messages out.
+        """
+        plan, asked = self.plan, self.asked
+        pipeline = PipelineUse(
+            self._replica(0),
+            sum(asked.blocks),
+            plan.num_replicas,
+            self._replica(plan.num_replicas - 1) if plan.num_replicas > 1 else (),
+        )
+        seconds, limit = _time(whole, pipeline, updating, network)
+        held = [stage.total_bytes for stage in (*pipeline.stages, *pipeline.others)]
+        budget = Origin.GIVEN if asked.budget_bytes else Origin.MEASURED
+        return replace(
+            whole,
+            mode=Mode.PIPELINED,
+            systems=plan.num_ranks,
+            device_budget_bytes=asked.budget_bytes or min(asked.rooms.equal_bytes),
+            predicted_peak_bytes=max(held),
+            predicted_host_bytes=None,
+            predicted_step_seconds=seconds,
+            step_limit=limit,
+            pipeline=pipeline,
+            stores=None,
+            origins={**whole.origins, "device_budget_bytes": budget},
+        )
+
+    def _replica(self, replica: int) -> tuple[PlannedStage, ...]:
+        spans, asked = self.plan.spans, self.asked
+        seconds = [sum(asked.seconds[call] for call in span) for span in spans]
+        return tuple(
+            PlannedStage(
+                first=asked.flow.calls[span.start].layer,
+                last=asked.flow.calls[span.stop - 1].layer,
+                share=seconds[number] / sum(seconds),
+                **vars(asked.needs(number, span, replica)),
+            )
+            for number, span in enumerate(spans)
+        )
+
+
+def _time(
+    whole: PlanRecord, pipeline: PipelineUse, updating: float | None, network: NetworkRates | None
+) -> tuple[float | None, Limit | None]:
+    """Seconds of a step and what limits it."""
+    alone = whole.predicted_step_seconds
+    if alone is None or updating is None:
+        return None, None
+    computing = alone - updating
+    seconds = stage_seconds(pipeline, computing, updating, network)
+    passes_longest = seconds > 2 * stage_seconds(pipeline, computing, updating, None)
+    return seconds, Limit.NETWORK if passes_longest else whole.step_limit
+
+
+def stage_seconds(
+    pipeline: PipelineUse, computing: float, updating: float, network: NetworkRates | None
+) -> float:
+    """Seconds of a step.
+
+    A micro-batch goes through all stages, and the others of its replica follow it through the
+    slowest. Then each stage updates its weights; of several replicas, gradients go along the chain
+    before, and new weights behind, while nothing is computed.
+
+    Args:
+        pipeline: the stages.
+        computing: seconds in which one system runs all micro-batches forward and backward.
+        updating: seconds in which it updates all weights.
+        network: rates between the systems; ``None`` leaves messages out.
+    """
+    fewest = pipeline.micro_batches // pipeline.replicas
+    turns = []
+    for stage in pipeline.stages:
+        turn = stage.share * computing / pipeline.micro_batches
+        if network is not None:
+            turn += stage.passing_bytes / fewest / network.weights
+        turns.append(turn)
+    largest = max(stage.weights_bytes for stage in pipeline.stages)
+    seconds = sum(turns) + (pipeline.block - 1) * max(turns)
+    seconds += updating * largest / sum(stage.weights_bytes for stage in pipeline.stages)
+    if network is not None and pipeline.replicas > 1:
+        seconds += largest / network.gradients + largest / network.weights
+    return seconds
