@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.collectives.exchange import Asked, RowCall, RowExchange, Width
 from openwafer.training.collectives.group import Group
-from openwafer.training.collectives.row_exchange import Asked, RowCall, RowExchange, Width
 from tests.training.collectives.ranks import TIMEOUT_SECONDS, on_ranks
 
 WIDTH = Width(4, 4, torch.float32)

@@ -14,7 +14,7 @@ WEIGHTS = ("first", "second")
 
 def expert_pass() -> ExpertPass:
     forms = {name: ByExpert(name, nn.Parameter(torch.zeros(NUM_EXPERTS, 2, 2))) for name in WEIGHTS}
-    return ExpertPass(forms, lambda record: None, lambda: Phase.BACKWARD)
+    return ExpertPass(forms, lambda record: None, lambda: Phase.BACKWARD, lambda: 0)
 
 
 def push(experts: ExpertPass, weight: str, index: int) -> None:

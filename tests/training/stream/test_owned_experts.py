@@ -9,11 +9,11 @@ import torch
 from transformers import MixtralConfig
 from transformers.models.mixtral.modeling_mixtral import MixtralExperts
 
-from openwafer.training.collectives.row_exchange import Asked, RowCall
+from openwafer.training.collectives.exchange import Asked, RowCall
 from openwafer.training.store.layout import array_named, slice_name
 from openwafer.training.stream.forms.expert_modules import DOWN, UP, expert_modules
 from openwafer.training.stream.forms.weight_form import Operator
-from openwafer.training.stream.replicas.owned_experts import OwnedExperts
+from openwafer.training.stream.replicas.expert_link import OwnedExperts
 
 NUM_EXPERTS = 3
 # Rows of each expert in each micro-batch; ranks have two and one.

@@ -12,9 +12,8 @@ from transformers import MixtralConfig
 from transformers.models.mixtral.modeling_mixtral import MixtralExperts
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.collectives.row_exchange import Asked, RowCall
+from openwafer.training.collectives.exchange import Asked, RowCall
 from openwafer.training.store.layout import array_named, slice_name
-from openwafer.training.stream.execute.remote_experts import ExpertCall
 from openwafer.training.stream.forms.expert_modules import (
     DOWN,
     GATE,
@@ -24,7 +23,7 @@ from openwafer.training.stream.forms.expert_modules import (
     why_fetched,
 )
 from openwafer.training.stream.forms.weight_form import ByExpert, Operator
-from openwafer.training.stream.replicas.owned_experts import OwnedExperts
+from openwafer.training.stream.replicas.expert_link import ExpertCall, OwnedExperts
 
 SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_local_experts": 4}
 

@@ -15,7 +15,7 @@ from openwafer.training.models import TransformersModel, build, loss_of
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.stages.flow import Flow, flow_of
-from openwafer.training.stream.stages.stage_pass import StageModule
+from openwafer.training.stream.stages.stage_pass import StageForward
 from tests.training.session.tiny_model import TinyModel
 from tests.training.stream.small_gpt import TIED, build_gpt
 
@@ -106,10 +106,10 @@ def run_in_stages(model: nn.Module, flow: Flow, layers: list[str], cuts: list[in
     outputs: list[tuple[Tensor, ...]] = [()]
     inputs: list[list[Tensor]] = []
     for start, stop in pairwise(cuts):
-        stage = StageModule(model, layers, range(start, stop), nullcontext)
+        stage = StageForward(model, layers, range(start, stop), nullcontext)
         stage.begin(flow, [lambda: loss_with(model, inputs_of(model))], seed)
         inputs.append([t.detach().clone().requires_grad_(t.requires_grad) for t in outputs[-1]])
-        out = stage(*inputs[-1], micro_batch=torch.zeros(1))
+        out = stage.run(0, tuple(inputs[-1]))
         outputs.append(out if isinstance(out, tuple) else (out,))
         stage.close()
     gradients = None
@@ -160,10 +160,10 @@ def test_a_forward_that_uses_gradients_of_earlier_micro_batches_is_refused(
     model = drawn(GradientModel)
     flow, layers = walked(model)
     whole = range(len(flow.calls) + 1)
-    stage = StageModule(model, layers, whole, nullcontext, has_replicas=has_replicas)
+    stage = StageForward(model, layers, whole, nullcontext, has_replicas=has_replicas)
     stage.begin(flow, [lambda: loss_with(model, inputs_of(model))] * num_forwards, seed)
     with pytest.raises(OpenwaferError, match=r"forward uses the gradient of 'head\.weight', .*\n"):
-        stage(micro_batch=torch.zeros(1))
+        stage.run(0, ())
     assert type(model.get_parameter("head.weight")) is nn.Parameter
 
 

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from openwafer.training.collectives.stage_group import default_group
 from openwafer.training.data import Batch
 from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.building import (
@@ -265,9 +264,6 @@ class StageOfSystem(StageExecution):
     """The stage of one system, while it is in the run."""
 
     def __init__(self, parts: StageParts, store: ParameterStore, systems: Systems) -> None:
-        self._joined = ExitStack()
-        pipeline = parts.stages.pipeline_of(systems.rank)
-        self._joined.enter_context(default_group(systems.meeting, pipeline))
         self._systems, self._config = systems, parts.config
         super().__init__(
             parts.workload.model,
@@ -295,11 +291,6 @@ class StageOfSystem(StageExecution):
             assert isinstance(each, list)
             found += each
         return found
-
-    def close(self) -> None:
-        """See :class:`Execution`."""
-        super().close()
-        self._joined.close()
 
 
 def _joined(plan: StagePlan, systems: Systems, flow_of: FlowOf) -> JoinedStages:

@@ -24,7 +24,6 @@ from openwafer.training.stream.execute.arriving_gradients import MicroBatchWatch
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.micro_batches import Forward, run_forward, run_in_rotation
 from openwafer.training.stream.execute.passes import ScheduleCheck, is_checking
-from openwafer.training.stream.execute.remote_experts import RemoteExperts
 from openwafer.training.stream.forms.weight_form import forms_of
 from openwafer.training.stream.link.store_link import LinkTraffic, StoreLink
 from openwafer.training.stream.link.updates import StepRules, Updater
@@ -258,10 +257,7 @@ class StreamedExecution:
     ) -> None:
         """Have experts computed by their owners, where rows pass between ranks."""
         link.experts = expert_link(replicas, model, plan.split, self.link, self._autocast)
-        if link.experts is not None:
-            executor = self.executor
-            remote = RemoteExperts(link.experts, lambda: executor.micro_batch)
-            executor.experts.elsewhere = remote
+        self.executor.experts.elsewhere = link.experts
 
     def adopt(self, plan: StepPlan) -> None:
         """Run by a plan from the next pass on."""

@@ -207,7 +207,9 @@ class Executor:
         self.gradients.keeps_parts = link.adds_in_turn
         self.nested = NestedRecords(split, weights, self._fetch_nested, self.release)
         self._streamed = [one for one in split.records if one != PINNED and one not in self.nested]
-        self.experts = ExpertPass(weights.forms, self.use_nested, lambda: self._phase)
+        self.experts = ExpertPass(
+            weights.forms, self.use_nested, lambda: self._phase, lambda: self.micro_batch
+        )
         self.watch = PassWatch(model, device, weights)
         self._call = call
         self._observers: list[PassObserver] = []

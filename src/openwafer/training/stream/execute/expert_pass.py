@@ -12,9 +12,9 @@ from torch import nn
 from openwafer.training.store.layout import slice_of, whole_name
 from openwafer.training.stream.execute.attachment import FORWARD, Function, stand_in
 from openwafer.training.stream.execute.passes import Phase
-from openwafer.training.stream.execute.remote_experts import RemoteExperts
 from openwafer.training.stream.forms.weight_form import Bring, ByExpert, ExpertView, WeightForm
 from openwafer.training.stream.layers import Partition
+from openwafer.training.stream.replicas.expert_link import ExpertLink
 
 
 class ExpertPass:
@@ -24,6 +24,7 @@ class ExpertPass:
         forms: of all weights of the model.
         use: brings the record of a slice to the device; see :data:`Bring`.
         phase: where the executor is.
+        micro_batch: the index of the one that goes on.
 
     Attributes:
         elsewhere: where passes with gradients have their experts computed; ``None`` where their
@@ -35,11 +36,12 @@ class ExpertPass:
         forms: Mapping[str, WeightForm],
         use: Bring,
         phase: Callable[[], Phase],
+        micro_batch: Callable[[], int],
     ) -> None:
         self._forms = {name: form for name, form in forms.items() if isinstance(form, ByExpert)}
         self._use = use
-        self._phase = phase
-        self.elsewhere: RemoteExperts | None = None
+        self._phase, self._micro_batch = phase, micro_batch
+        self.elsewhere: ExpertLink | None = None
         # Slices whose gradients of this pass have been pushed, by weight, and the weights of which
         # all have.
         self._pushed: dict[str, set[str]] = {}
@@ -92,7 +94,7 @@ class ExpertPass:
 
     def _send_elsewhere(
         self,
-        elsewhere: RemoteExperts,
+        elsewhere: ExpertLink,
         weights: Sequence[tuple[nn.Module, ByExpert]],
         phase: Phase,
         undo: ExitStack,
@@ -100,8 +102,9 @@ class ExpertPass:
         by_module: dict[nn.Module, dict[str, ByExpert]] = {}
         for module, form in weights:
             by_module.setdefault(module, {})[form.name.rpartition(".")[2]] = form
+        micro_batch = None if phase is Phase.RECOMPUTE else self._micro_batch()
         for module, forms in by_module.items():
-            elsewhere.stand_in(module, forms, phase, undo)
+            elsewhere.stand_in(module, forms, micro_batch, undo)
 
     @property
     def used(self) -> frozenset[str]:

@@ -28,7 +28,11 @@ from openwafer.training.stream.stages.stage_gradients import (
     StageReplicas,
     TiedWeights,
 )
-from openwafer.training.stream.stages.stage_pass import StageModule, StagePass
+from openwafer.training.stream.stages.stage_pass import (
+    StageForward,
+    StagePass,
+    one_forward_one_backward,
+)
 from openwafer.training.stream.stages.stage_plan import StagePlan
 
 
@@ -83,9 +87,10 @@ class StageExecution(ResidentExecution):
                 parameter.data = without_values(parameter, parameter.device)
         self._model = model
         self.plan, self._group, self._flow_of = stages.plan, stages.group, stages.flow_of
+        self._is_last = self._group.rank == self._group.size - 1
         span = self.plan.spans[self._group.rank]
         has_replicas = stages.alike is not None
-        self._module = StageModule(
+        self._forward = StageForward(
             model, self.plan.layers, span, context.autocast, has_replicas=has_replicas
         )
         replicas = None
@@ -94,7 +99,6 @@ class StageExecution(ResidentExecution):
             replicas = StageReplicas(stages.alike, *what)
         tied = TiedWeights(self.plan, self._parameters, self._group)
         self._stage_gradients = StageGradients(tied, replicas)
-        self._passes: dict[tuple[int, int, bool], StagePass] = {}
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """See :class:`Execution`."""
@@ -103,14 +107,32 @@ class StageExecution(ResidentExecution):
             if self._flow_of(forward) is not flow:
                 raise _unlike(index)
         self._stage_gradients.renew()
-        found = self._begin(flow, forwards, seed, is_graded=True)
         with self.device.active(is_watched=self.recorder.trace is not None):
-            losses = found.run(lambda loss, index: root([loss])[0])
-            self._stage_gradients.end_pass()
-        self._group.traffic.add(received_bytes=found.received_bytes)
+            losses = self._run(flow, forwards, root, seed)
         for watcher in self._watchers:
             watcher(self._gradients())
-        return [loss.item() for loss in losses]
+        return losses
+
+    def _run(
+        self, flow: Flow, forwards: Sequence[Forward], root: Root, seed: Seed | None
+    ) -> list[float]:
+        stage, num_stages = self._group.rank, self._group.size
+        found = self._begin(flow, forwards, seed)
+        losses: list[float] = []
+        starts: dict[int, torch.Tensor] = {}
+        for is_backward, index in one_forward_one_backward(stage, num_stages, len(forwards)):
+            if is_backward:
+                self._stage_gradients.begin_backward()
+                starts.pop(index).backward()
+                self._stage_gradients.end_backward(index)
+                continue
+            starts[index] = found.forward(index)
+            if self._is_last:
+                losses.append(starts[index].item())
+                [starts[index]] = root([starts[index]])
+        found.end()
+        self._stage_gradients.end_pass()
+        return losses
 
     def evaluate(
         self, forwards: Sequence[Forward], *, may_repeat: bool = True
@@ -118,29 +140,21 @@ class StageExecution(ResidentExecution):
         """See :class:`Execution`."""
         self._stage_gradients.renew()
         losses = []
-        for flow, found in groupby(forwards, self._flow_of):
-            alike = list(found)
+        for flow, of_kind in groupby(forwards, self._flow_of):
+            alike = list(of_kind)
             with self.device.active(), torch.no_grad():
-                losses += self._begin(flow, alike, None, is_graded=False).evaluate()
+                found = self._begin(flow, alike, None)
+                ends = [found.forward(index) for index in range(len(alike))]
+                found.end()
+            losses += ends if self._is_last else []
         return losses
 
-    def _begin(
-        self, flow: Flow, forwards: Sequence[Forward], seed: Seed | None, *, is_graded: bool
-    ) -> StagePass:
-        key = id(flow), len(forwards), is_graded
-        if key not in self._passes:
-            for span in self.plan.spans[1:]:
-                _require_cut(flow, span.start)
-            self._passes[key] = StagePass(
-                self._module,
-                self.plan.spans,
-                flow,
-                len(forwards),
-                self._stage_gradients if is_graded else None,
-                self._group,
-            )
-        self._module.begin(flow, forwards, seed)
-        return self._passes[key]
+    def _begin(self, flow: Flow, forwards: Sequence[Forward], seed: Seed | None) -> StagePass:
+        """Begin a pass, with gradients where they are switched on."""
+        for span in self.plan.spans[1:]:
+            _require_cut(flow, span.start)
+        self._forward.begin(flow, forwards, seed)
+        return StagePass(self._forward, self.plan.spans, flow, len(forwards), self._group)
 
     def complete_step(self, coefficient: float) -> None:
         """See :class:`Execution`."""
@@ -163,7 +177,7 @@ class StageExecution(ResidentExecution):
     def close(self) -> None:
         """See :class:`Execution`."""
         self._stage_gradients.close()
-        self._module.close()
+        self._forward.close()
         super().close()
 
 

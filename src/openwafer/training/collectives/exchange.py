@@ -1,8 +1,15 @@
-"""Ranks send rows to the rank that computes with them, and it sends the results back.
+"""Tensors go to the rank that computes with them, and their gradients come back.
 
-A rank asks when it needs an answer: others need not ask at the same time, or as often. Each rank
-has one thread, beside compute's own, for every other rank that may ask; the thread waits for
-nothing but rows and the answer. So ranks may ask each other in any order.
+Where weights stay, activations travel. At each end is a node of autograd (:func:`made_elsewhere`),
+so the backward of a model passes from rank to rank as its forward did.
+
+A forward that is cut into stages goes on at the next rank, and both ends know what comes
+(:class:`Cut`).
+
+Rows of tokens go to the ranks that own their experts, and products come back
+(:class:`RowExchange`). A rank asks when it needs an answer: others need not ask at the same time,
+or as often. Each rank has one thread, beside compute's own, for every other rank that may ask; the
+thread waits for nothing but rows and the answer. So ranks may ask each other in any order.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from queue import SimpleQueue
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -20,8 +27,124 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.chunks import run_beside
 from openwafer.training.collectives.group import Group, Pending, wait_for
 
+CROSSING: Final = 1 << 30
+"""Tag of what crosses a cut."""
 HEADERS, ROWS, ANSWERS, SHARES = range(4)
 """Tags of messages; of the last kind are those of :meth:`RowExchange.collect`."""
+
+Tensors = Sequence[Tensor]
+
+
+class _MadeElsewhere(torch.autograd.Function):
+    """See :func:`made_elsewhere`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        there: Callable[[Tensors], tuple[Tensor, ...]],
+        back: Callable[[Tensors], Sequence[Tensor | None]],
+        *given: Tensor,
+    ) -> tuple[Tensor, ...]:
+        ctx.back = back
+        return there(given)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return None, None, *ctx.back(gradients)
+
+
+def made_elsewhere(
+    there: Callable[[Tensors], tuple[Tensor, ...]],
+    back: Callable[[Tensors], Sequence[Tensor | None]],
+    *given: Tensor,
+) -> tuple[Tensor, ...]:
+    """Tensors that other ranks make, or have made, as a node of autograd.
+
+    Args:
+        there: brings what is made; gets what is given.
+        back: brings the gradients of what was given, or ``None``; gets those of what was made.
+        given: one wants a gradient, where what is made is to want one.
+    """
+    made: tuple[Tensor, ...] = _MadeElsewhere.apply(there, back, *given)  # type: ignore[no-untyped-call]
+    return made
+
+
+class Cut:
+    """One end of a cut between two stages, for a pass: activations cross it, gradients come back.
+
+    All that comes is asked for when a pass begins: a message leaves when it is made.
+
+    Args:
+        group: the stages; nobody else sends in it with this tag.
+        other: the stage at the far end.
+        passed: what crosses for each micro-batch: shapes, dtypes, and whether gradients come back.
+        num_micro_batches: of the pass.
+    """
+
+    def __init__(
+        self, group: Group, other: int, passed: Sequence[Tensor], num_micro_batches: int
+    ) -> None:
+        self._group, self._other = group, other
+        self._is_graded = [one.requires_grad for one in passed]
+        is_behind = other < group.rank
+        way = "forward" if is_behind else "backward"
+        coming = [one for one in passed if is_behind or one.requires_grad]
+        self._coming = [
+            [self._ask(one, f"micro-batch {index} of its {way}") for one in coming]
+            for index in range(num_micro_batches)
+        ]
+        self._leaving: list[Pending] = []
+
+    def _ask(self, like: Tensor, what: str) -> tuple[Tensor, Pending]:
+        tensor = torch.empty(like.shape, dtype=like.dtype)
+        return tensor, self._group.receive(tensor, self._other, CROSSING, what)
+
+    def receive(self, index: int) -> tuple[Tensor, ...]:
+        """Of a micro-batch, what the stage before sends; a backward sends its gradients there."""
+        tensors = self._arrived(index)
+        graded = tuple(
+            one for one, is_graded in zip(tensors, self._is_graded, strict=True) if is_graded
+        )
+
+        def send_back(gradients: Tensors) -> Sequence[None]:
+            self._send(gradients, f"micro-batch {index} of the backward")
+            return (None,)
+
+        # That somebody wants its gradient makes a node of it.
+        anchor = torch.empty(0, requires_grad=True)
+        made = iter(made_elsewhere(lambda _: graded, send_back, anchor))
+        pairs = zip(tensors, self._is_graded, strict=True)
+        return tuple(next(made) if is_graded else one for one, is_graded in pairs)
+
+    def send(self, index: int, tensors: Tensors) -> Tensor:
+        """Send a micro-batch to the next stage; a backward from the scalar takes its gradients."""
+
+        def leave(given: Tensors) -> tuple[Tensor]:
+            self._send(given, f"micro-batch {index} of the forward")
+            return (torch.zeros(()),)
+
+        def take_back(_: Tensors) -> Sequence[Tensor | None]:
+            gradients = iter(self._arrived(index))
+            return [next(gradients) if is_graded else None for is_graded in self._is_graded]
+
+        (end,) = made_elsewhere(leave, take_back, *tensors)
+        return end
+
+    def _arrived(self, index: int) -> list[Tensor]:
+        coming, self._coming[index] = self._coming[index], []
+        for _, message in coming:
+            message.wait()
+        return [tensor for tensor, _ in coming]
+
+    def _send(self, tensors: Tensors, what: str) -> None:
+        self.flush()
+        self._leaving = [
+            self._group.send(one.contiguous(), self._other, CROSSING, what) for one in tensors
+        ]
+
+    def flush(self) -> None:
+        """Return when all that was sent has left."""
+        wait_for(self._leaving)
 
 
 class Asked(IntEnum):
@@ -87,7 +210,7 @@ Answer = Callable[[int, RowCall, Tensor], Tensor]
 
 
 class RowExchange:
-    """Exchanges rows, as the module describes. Compute's own thread calls every method.
+    """Exchanges rows; see the module. Compute's own thread calls every method.
 
     Args:
         group: the ranks; nobody else sends in it.
