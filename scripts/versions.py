@@ -132,7 +132,7 @@ def try_demo(environment: Environment, folder: Path) -> str:
 def try_tests(environment: Environment, workers: int) -> tuple[str, bool]:
     """The numbers in pytest's last line, and whether all was well."""
     command: list[object] = [environment.python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    parallel = ["-n", workers, "--dist", "loadfile"] if workers > 1 else []
+    parallel = ["-n", workers, "--dist", "worksteal"] if workers > 1 else []
     try:
         output, is_good = _run([*command, *parallel, *FAST]), True
     except subprocess.CalledProcessError as failed:

@@ -1,5 +1,6 @@
 """What holds for every test: nothing reaches the network, runs repeat, cores are shared fairly."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -19,6 +20,9 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"  # one core for each process of a parallel run
+
+# What collection leaves, a million objects, lives to the end: no test shall pay for a look at it.
+gc.disable()
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=50)
 settings.load_profile("repeatable")
@@ -44,6 +48,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     unseen = UNSEEN.get(config.getoption("--wing"), ())
     is_left_out = collection_path.parent == TESTS and collection_path.name in unseen
     return True if is_left_out else None
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
