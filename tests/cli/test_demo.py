@@ -4,6 +4,8 @@ import re
 from importlib.resources import as_file, files
 from pathlib import Path
 
+import pytest
+
 from openwafer.training.session import Session
 from openwafer.training.session.building import build_hollow_model, expected_vocab_size
 from tests.cli.command import run_command, settings
@@ -41,6 +43,7 @@ def test_the_demos_device_is_smaller_than_its_weights(tmp_path: Path) -> None:
     assert config.device_memory < sum(parameter.nbytes for parameter in model.parameters())
 
 
+@pytest.mark.slow
 def test_the_demo_has_room_on_its_device() -> None:
     with as_file(files("openwafer.cli") / "demo.yaml") as path:
         plan = Session(path).plan()

@@ -16,6 +16,7 @@ from openwafer.planning.systems import CS2
 from tests.cli.command import EXAMPLES, run_command
 from tests.planning.system_plan.tasks import GPT_3
 from tests.planning.system_plan.tasks import SMALL as SMALL_TASK
+from tests.tables import case
 from tests.training.session.test_layer_count import ALBERT
 from tests.training.session.test_step_count import RUN
 
@@ -104,7 +105,7 @@ def test_this_machine_is_told_in_the_same_form(tmp_path: Path) -> None:
 TWO = ("--set", "batch={size: 2, sequence_length: 64, micro_batches: 2}")
 
 
-@pytest.mark.parametrize("where", ["first", "all"])
+@pytest.mark.parametrize("where", [case("first", by_default=False), "all"])
 def test_several_systems_like_this_one_are_foretold(tmp_path: Path, where: str) -> None:
     asked = ("--system", "this", "--systems", 2, "--link", "20MB", "--json", tmp_path / "plan.json")
     done = run_command("plan", SMALL, *TWO, "--set", f"store_systems={where}", *asked)

@@ -33,7 +33,7 @@ from tests.training.session.tiny_runs import (
 )
 
 HERE = "tests.training.session.rectified_model"
-STEPS = 10
+STEPS = 6
 
 
 def skipping(data: TinyData, folder: Path) -> RunConfig:
@@ -96,7 +96,7 @@ def test_a_run_that_stopped_goes_on_as_the_unbroken_one(
     data: TinyData, tmp_path: Path, streamed: dict[str, torch.Tensor]
 ) -> None:
     config = skipping(data, tmp_path)
-    train_quietly(replace(config, steps=7))
+    train_quietly(replace(config, steps=4))
     assert differing(saved_arrays(Session(config, console=quiet()).resume()), streamed) == []
 
 

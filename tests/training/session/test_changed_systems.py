@@ -40,16 +40,19 @@ class BrokenRuns:
     Args:
         data, folder: of the runs.
         pool: whose systems they run on.
+        unbroken: runs that were never broken, by how they differ.
     """
 
-    def __init__(self, data: TinyData, folder: Path, pool: FollowerPool) -> None:
+    def __init__(
+        self, data: TinyData, folder: Path, pool: FollowerPool, unbroken: dict[str, TrainResult]
+    ) -> None:
         saving = CheckpointConfig(every=100, at_end=False)
         constant = ScheduleConfig("constant")
         self.config = shared_config(
             data, folder, StoreTier.DISK, checkpoint=saving, schedule=constant
         )
         self._pool = pool
-        self._unbroken: dict[str, TrainResult] = {}
+        self._unbroken = unbroken
 
     def begin(self, size: int, stores: StoreSystems, **changes: Any) -> Path:
         """Train the first steps; returns the run's folder."""
@@ -79,9 +82,16 @@ class BrokenRuns:
         return differing(saved_arrays(result), saved_arrays(self._unbroken[key]))
 
 
+@pytest.fixture(scope="module")
+def unbroken() -> dict[str, TrainResult]:
+    return {}
+
+
 @pytest.fixture
-def runs(data: TinyData, tmp_path: Path, pool: FollowerPool) -> BrokenRuns:
-    return BrokenRuns(data, tmp_path, pool)
+def runs(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, unbroken: dict[str, TrainResult]
+) -> BrokenRuns:
+    return BrokenRuns(data, tmp_path, pool, unbroken)
 
 
 def steps_run(run: Path) -> list[int]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import product
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream.execute.thread_state import foreign_hooks
+from tests.tables import checkerboard
 from tests.training.stream.both_loops import STREAMED, Run, StreamedRun, differing_under, plan
 
 WIDTH = 24
@@ -117,7 +117,11 @@ POLICIES = {1: Activations.OFFLOAD, 2: Activations.RECOMPUTE, 3: Activations.KEE
 
 @pytest.mark.parametrize(
     ("kind", "number", "loss"),
-    [*product((Frozen, Mixed, Left, Rounded, Repeats), (1, 2, 3), LOSSES)],
+    checkerboard(
+        {kind.__name__: kind for kind in (Frozen, Mixed, Left, Rounded, Repeats)},
+        (1, 2, 3),
+        tuple(LOSSES),
+    ),
 )
 def test_a_context_around_layers_is_that_of_the_plain_loop(
     kind: type[Model], number: int, loss: str

@@ -40,6 +40,6 @@ def test_it_writes_what_the_plain_model_writes() -> None:
 
 
 def test_keys_and_values_that_outgrow_the_device_end_it() -> None:
-    model = streamed("300KB")
-    with pytest.raises(OpenwaferError, match=r"over its budget of 300,000 bytes"):
+    model = streamed("200KB")
+    with pytest.raises(OpenwaferError, match=r"over its budget of 200,000 bytes"):
         written(model, 400)

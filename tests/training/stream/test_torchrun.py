@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.training.stream.loop_programs import Loop, plainly
@@ -13,6 +14,7 @@ ROOT = Path(__file__).parents[3]
 TIMEOUT_SECONDS = 240
 
 
+@pytest.mark.slow
 def test_a_program_under_torchrun_equals_the_plain_loop(tmp_path: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     program = ["--nproc-per-node", "2", "-m", "tests.training.stream.torchrun_loop"]

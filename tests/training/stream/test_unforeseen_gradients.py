@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.training.plan_record import Activations
+from tests.tables import checkerboard
 from tests.training.stream.both_loops import (
     STREAMED,
     Run,
@@ -50,10 +51,12 @@ def with_sign(used: frozenset[int], generator: torch.Generator) -> Tensor:
     return x
 
 
-@pytest.mark.parametrize("is_first", [False, True])
-@pytest.mark.parametrize("used", [{1000}, {1001}, {1000, 2001}, {1000, 1001, 2000}])
-@pytest.mark.parametrize("num_micro_batches", [1, 2])
-@pytest.mark.parametrize("clip_norm", [None, 0.5])
+@pytest.mark.parametrize(
+    ("clip_norm", "num_micro_batches", "used", "is_first"),
+    checkerboard(
+        (None, 0.5), (1, 2), ({1000}, {1001}, {1000, 2001}, {1000, 1001, 2000}), (False, True)
+    ),
+)
 def test_a_weight_that_no_plan_expects_is_trained_as_plainly(
     clip_norm: float | None, num_micro_batches: int, used: set[int], is_first: bool
 ) -> None:
