@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,9 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"  # one core for each process of a parallel run
+
+# A shell starts what runs in its background with Ctrl-C ignored, and programs inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What collection leaves, a million objects, lives to the end: no test shall pay for a look at it.
 gc.disable()
