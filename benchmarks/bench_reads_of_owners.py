@@ -20,8 +20,13 @@ from openwafer.training.data import DataSource, SourceKind, TokenizerTraining
 from openwafer.training.models import GptConfig
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session
-from openwafer.training.session.config import Bytes, CheckpointConfig, StreamingConfig
-from openwafer.training.session.data_config import BatchConfig, TokensConfig
+from openwafer.training.session.config import Bytes
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    CheckpointConfig,
+    StreamingConfig,
+    TokensConfig,
+)
 from openwafer.training.session.following import follow
 from openwafer.training.session.systems import Systems
 from openwafer.training.store.store_file import FileIo

@@ -31,12 +31,14 @@ from openwafer.training.data.tokenizer import TokenizerTraining
 from openwafer.training.models.build import build, with_vocab_size
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig
-from openwafer.training.session.config import CheckpointConfig, StreamingConfig
-from openwafer.training.session.data_config import BatchConfig, TokensConfig
-from openwafer.training.session.opened_run import opened
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    CheckpointConfig,
+    StreamingConfig,
+    TokensConfig,
+)
+from openwafer.training.session.run import Saver, opened, run_step
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.session.saver import Saver
-from openwafer.training.session.training_loop import run_step
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.plan.placement import StoreTier
 

@@ -32,9 +32,14 @@ from openwafer.training.data.documents import SourceKind, list_files
 from openwafer.training.metrics import load_run
 from openwafer.training.models import CheckpointFolder, GptConfig
 from openwafer.training.session import RunConfig, Session
-from openwafer.training.session.config import CheckpointConfig, EvaluateConfig, ScheduleConfig
-from openwafer.training.session.data_config import BatchConfig, TokensConfig
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    CheckpointConfig,
+    EvaluateConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    TokensConfig,
+)
 from openwafer.training.sparsity.masks.schedules import Cosine, Cycling, EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 

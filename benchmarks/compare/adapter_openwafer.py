@@ -8,10 +8,8 @@ from run_tokens import run_of
 from system import Setup, serve
 
 from openwafer.training.plan_record import PlanRecord
-from openwafer.training.session.opened_run import opened
+from openwafer.training.session.run import Saver, opened, run_step
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.session.saver import Saver
-from openwafer.training.session.training_loop import run_step
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.records import weights_of
 

@@ -12,15 +12,17 @@ from openwafer.training.data import DataSource, SavedTokenizer, SourceKind
 from openwafer.training.models import UserModule
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig
-from openwafer.training.session.config import (
+from openwafer.training.session.building import prepare_data
+from openwafer.training.session.config_sections import (
+    BatchConfig,
     CheckpointConfig,
+    GroupConfig,
+    OptimizerConfig,
     ScheduleConfig,
     StreamingConfig,
+    TokensConfig,
+    Weights,
 )
-from openwafer.training.session.data_config import BatchConfig, TokensConfig
-from openwafer.training.session.opened_run import prepare_data
-from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig
-from openwafer.training.session.precision import Weights
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.stream.plan.placement import StoreTier
 

@@ -9,8 +9,7 @@ import torch
 
 from openwafer.config import to_yaml
 from openwafer.training.session import RunConfig
-from openwafer.training.session.config import EvaluateConfig
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import BatchConfig, EvaluateConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.cli.command import EXAMPLES, Done, run_command
 from tests.training.session.tiny_runs import GPT, make_tiny_data, tiny_config, train_quietly

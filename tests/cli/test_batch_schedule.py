@@ -11,7 +11,7 @@ from openwafer.config import to_yaml
 from openwafer.training.metrics import METRICS_FORMAT, StepWriter
 from openwafer.training.noise_scale import Watched
 from openwafer.training.session import RunConfig, load_config
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import BatchConfig
 from tests.cli.command import EXAMPLES, Done, run_command
 from tests.training.metrics.synthetic_run import make_metrics
 

@@ -12,7 +12,7 @@ from openwafer.json_files import convert
 from openwafer.planning.laws import TrainedPoint
 from openwafer.training.data import SizeChange
 from openwafer.training.session import RunConfig
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import BatchConfig
 from tests.cli.command import Done, run_command
 from tests.planning.laws.made_points import HOFFMANN, grid_points
 from tests.training.session.tiny_runs import GPT, train_quietly

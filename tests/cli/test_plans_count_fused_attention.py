@@ -17,7 +17,7 @@ from openwafer.planning.systems import find_system
 from openwafer.training.methods.counts.layer_count import count_layers
 from openwafer.training.models import TransformersModel
 from openwafer.training.session import RunConfig
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import BatchConfig
 from tests.training.session.test_step_count import RUN
 
 GPT_2 = {"n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024}

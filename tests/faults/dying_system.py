@@ -18,8 +18,7 @@ from openwafer.training.collectives.group import Group, Pending
 from openwafer.training.collectives.joining import Meeting, meet_launched
 from openwafer.training.session import load_config
 from openwafer.training.session.following import follow
-from openwafer.training.session.same_settings import require_same_settings
-from openwafer.training.session.systems import Systems
+from openwafer.training.session.systems import Systems, require_same_settings
 
 TIMEOUT_SECONDS = 120.0
 

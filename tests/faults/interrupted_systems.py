@@ -18,7 +18,7 @@ from openwafer.config import to_yaml
 from openwafer.training.collectives.joining import MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Session
-from openwafer.training.session.config import CheckpointConfig, ScheduleConfig
+from openwafer.training.session.config_sections import CheckpointConfig, ScheduleConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.faults.hosts import COMMAND, ROOT
 from tests.faults.runs_of_systems import differing_from_alone, written_config

@@ -6,7 +6,7 @@ from typing import Any
 
 from openwafer.config import to_yaml
 from openwafer.training.session import RunConfig
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import BatchConfig
 from openwafer.training.store import list_checkpoints
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import (

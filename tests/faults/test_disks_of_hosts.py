@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.training.session import RunConfig, TrainResult
-from openwafer.training.session.config import CheckpointConfig
+from openwafer.training.session.config_sections import CheckpointConfig
 from openwafer.training.store import list_checkpoints
 from tests.faults.hosts import (
     NEEDS_HOSTS,

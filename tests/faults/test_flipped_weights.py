@@ -7,7 +7,7 @@ import pytest
 
 from openwafer.training.models import UserModule
 from openwafer.training.plan_record import Mode
-from openwafer.training.session.config import StreamingConfig
+from openwafer.training.session.config_sections import StreamingConfig
 from tests.faults.killed_systems import start
 from tests.faults.runs_of_systems import written_config
 

@@ -17,7 +17,7 @@ import pytest
 
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig
-from openwafer.training.session.config import CheckpointConfig
+from openwafer.training.session.config_sections import CheckpointConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreSystems
 from tests.faults.interrupted_systems import (

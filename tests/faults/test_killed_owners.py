@@ -21,8 +21,7 @@ from openwafer.config import to_yaml
 from openwafer.training.collectives.joining import MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
 from openwafer.training.plan_record import ExpertsWay
 from openwafer.training.session import RunConfig, Session, TrainResult
-from openwafer.training.session.config import CheckpointConfig
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import BatchConfig, CheckpointConfig
 from openwafer.training.store import list_checkpoints
 from tests.faults.hosts import COMMAND, ROOT
 from tests.training.session.follower_pool import FollowerPool

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openwafer.training.session.config import CheckpointConfig
+from openwafer.training.session.config_sections import CheckpointConfig
 from openwafer.training.stream.replicas.ownership import StoreSystems
 from tests.faults.runs_of_systems import differing_from_alone, written_config
 

@@ -13,8 +13,11 @@ from openwafer.training.metrics import METRICS_FORMAT, read_lines
 from openwafer.training.models import GptConfig
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig
-from openwafer.training.session.config import CheckpointConfig, StreamingConfig
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    CheckpointConfig,
+    StreamingConfig,
+)
 from openwafer.training.stream.replicas.ownership import StoreSystems
 from tests.faults.hosts import NEEDS_HOSTS, hosts, systems_on
 from tests.training.session.tiny_runs import make_tiny_data, tiny_config

@@ -13,7 +13,7 @@ import pytest
 from openwafer.training.models import UserModule
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig
-from openwafer.training.session.config import CheckpointConfig, StreamingConfig
+from openwafer.training.session.config_sections import CheckpointConfig, StreamingConfig
 from openwafer.training.store import list_checkpoints
 from tests.faults.killed_systems import start, systems_of
 from tests.faults.runs_of_systems import differing_from_alone, written_config

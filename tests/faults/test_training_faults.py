@@ -15,7 +15,7 @@ import torch
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session, TrainResult
-from openwafer.training.session.config import StreamingConfig
+from openwafer.training.session.config_sections import StreamingConfig
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.faults.failing_io import Call, FailingIo, Fault

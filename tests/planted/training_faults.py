@@ -190,7 +190,7 @@ TRAINING_FAULTS: Final = (
     Fault(
         "mean-of-means",
         "micro-batches of fewer targets weigh as much as the others",
-        "training/session/step_root.py",
+        "training/session/trainer.py",
         "return report.num_targets / self._num_targets",
         "return 1 / self._num_micro_batches",
         (

@@ -22,7 +22,7 @@ from openwafer.planning.laws import TrainedPoint
 from openwafer.training.methods.law import LawWatch, make_watch
 from openwafer.training.metrics import load_run
 from openwafer.training.session import load_config
-from openwafer.training.session.opened_run import prepare_data
+from openwafer.training.session.building import prepare_data
 from openwafer.training.session.run_conditions import token_identity
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.sweep import Ablation, Difference, Outcome, Sweep, Variant

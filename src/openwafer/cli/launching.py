@@ -34,9 +34,8 @@ from openwafer.training.collectives.joining import (
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.following import follow
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.session.same_settings import require_same_settings
 from openwafer.training.session.shared_stores import require_led_here
-from openwafer.training.session.systems import Systems
+from openwafer.training.session.systems import Systems, require_same_settings
 
 NUM_LAST_LINES: Final = 12
 SILENT: Final = {-signal.SIGKILL: "it was killed; a host that lacks memory does that"}

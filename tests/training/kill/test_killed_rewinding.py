@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.training.session import RunConfig
-from openwafer.training.session.config import CheckpointConfig
+from openwafer.training.session.config_sections import CheckpointConfig
 from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.stream.plan.placement import StoreTier

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.training.session import RunConfig
-from openwafer.training.session.config import CheckpointConfig
+from openwafer.training.session.config_sections import CheckpointConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from tests import forked
 from tests.faults.power_loss import PAGE_BYTES, Disk

@@ -21,8 +21,7 @@ from openwafer.training.methods.mup.coordinates import (
 from openwafer.training.models import TransformersModel
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import build_model
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.config_sections import BatchConfig, OptimizerConfig
 from tests.tables import case
 from tests.training.parametrization.wide_models import DATA, WIDE_MODELS
 

@@ -10,7 +10,7 @@ from torch import nn
 from openwafer.training.models import TransformersModel
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import build_hollow_model, build_model, make_optimizers
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.config_sections import OptimizerConfig
 from tests.training.parametrization.wide_models import (
     GPT2,
     LLAMA,

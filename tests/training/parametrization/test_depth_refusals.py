@@ -12,7 +12,7 @@ from openwafer.training.models import GptConfig, ModelConfig, TransformersModel,
 from openwafer.training.parametrization.roles import Role
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import build_model, make_optimizers
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.config_sections import OptimizerConfig
 from tests.training.parametrization.wide_models import DATA, VOCABULARY
 
 LAYERS = {"num_hidden_layers": 2}

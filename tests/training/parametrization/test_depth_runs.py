@@ -16,7 +16,7 @@ from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.models import GptConfig, build
 from openwafer.training.models.build import with_vocab_size
 from openwafer.training.session import RunConfig, Session
-from openwafer.training.session.config import ScheduleConfig
+from openwafer.training.session.config_sections import ScheduleConfig
 from tests.training.parametrization.test_mup_runs import (
     DECAY,
     RATE,

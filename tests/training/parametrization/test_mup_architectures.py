@@ -12,8 +12,7 @@ from openwafer.training.methods.mup.coordinates import check_coordinates, steepe
 from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.models import TransformersModel
 from openwafer.training.session import RunConfig
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.config_sections import BatchConfig, OptimizerConfig
 from tests.training.architectures import Architecture
 from tests.training.models.decoders import DECODERS
 from tests.training.models.encoder_decoders import ENCODER_DECODERS

@@ -10,7 +10,7 @@ import torch
 from openwafer.training.models import TransformersModel
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import build_hollow_model, build_model, make_optimizers
-from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig
+from openwafer.training.session.config_sections import GroupConfig, OptimizerConfig
 from tests.training.parametrization.wide_models import LLAMA, VOCABULARY, WIDE_MODELS, WideModel
 
 DEFAULT = 1e-8

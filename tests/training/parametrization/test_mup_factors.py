@@ -9,7 +9,7 @@ from torch import nn
 
 from openwafer.training.methods.mup.base_model import mup_of
 from openwafer.training.session.building import build_hollow_model, build_model, make_optimizers
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.config_sections import OptimizerConfig
 from tests.training.parametrization.wide_models import VOCABULARY, WIDE_MODELS, WideModel
 
 ADAMW = OptimizerConfig(weight_decay=0.5, learning_rate=1.0)

@@ -14,7 +14,7 @@ from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.models import GptConfig, ModelConfig, TransformersModel, UserModule
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import build_model, make_optimizers
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.config_sections import OptimizerConfig
 from tests.training.parametrization.wide_models import DATA, MIXTRAL, SHALLOW, VOCABULARY, WIDTHS
 
 HIDDEN = {"hidden_size": 32}

@@ -16,9 +16,7 @@ from openwafer.training.models import GptConfig, build
 from openwafer.training.models.build import with_vocab_size
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.building import tokenizer_of
-from openwafer.training.session.config import ScheduleConfig
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.config_sections import BatchConfig, OptimizerConfig, ScheduleConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import checkerboard
 from tests.training.session.tiny_runs import (

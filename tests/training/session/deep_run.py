@@ -15,8 +15,11 @@ from openwafer.training.metrics.host_memory import read_host_memory
 from openwafer.training.models import GptConfig
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session
-from openwafer.training.session.config import CheckpointConfig, StreamingConfig
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    CheckpointConfig,
+    StreamingConfig,
+)
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import make_tiny_data, quiet, tiny_config
 

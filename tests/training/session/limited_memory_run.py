@@ -14,8 +14,11 @@ import torch
 from openwafer.training.metrics.host_memory import read_host_memory
 from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig, Session
-from openwafer.training.session.config import CheckpointConfig, StreamingConfig
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    CheckpointConfig,
+    StreamingConfig,
+)
 from openwafer.training.sparsity.masks.one_shot import InitMethod
 from openwafer.training.sparsity.options import SparsityGroup
 from openwafer.training.stream.plan.placement import StoreTier

@@ -11,8 +11,8 @@ from openwafer.training.models import build, loss_of
 from openwafer.training.models.build import with_vocab_size
 from openwafer.training.session import RunConfig, TrainResult
 from openwafer.training.session.building import tokenizer_of
-from openwafer.training.session.parameter_groups import build_optimizers
-from openwafer.training.session.seeding import micro_batch_seed
+from openwafer.training.session.forward import micro_batch_seed
+from openwafer.training.session.optimizers import build_optimizers
 from openwafer.training.store.update_rules.update_pass import SplitMaster, join_master
 from tests.training.session.tiny_runs import AfterStep, saved_arrays
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from openwafer.training.models import TransformersModel
 from openwafer.training.session import RunConfig
-from openwafer.training.session.config import ScheduleConfig
+from openwafer.training.session.config_sections import ScheduleConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import TinyData, tiny_config
 

@@ -6,11 +6,9 @@ from pathlib import Path
 
 from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.session import RunConfig
-from openwafer.training.session.building import build_hollow_model, make_optimizers
-from openwafer.training.session.config import StreamingConfig
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.building import ToPlan, build_hollow_model, make_optimizers
+from openwafer.training.session.config_sections import BatchConfig, StreamingConfig
 from openwafer.training.session.pipelined.plan import plan_systems
-from openwafer.training.session.planning import ToPlan
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.systems import MeasuredSystems
 from openwafer.training.store import StoreOptions

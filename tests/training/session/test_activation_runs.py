@@ -14,10 +14,14 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models import UserModule, build
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session, load_config
-from openwafer.training.session.config import ScheduleConfig, StreamingConfig
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.optimizer_config import OptimizerConfig
-from openwafer.training.session.precision import Precision, Weights
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    OptimizerConfig,
+    Precision,
+    ScheduleConfig,
+    StreamingConfig,
+    Weights,
+)
 from openwafer.training.sparsity.activation_linear import ActivationChoice
 from openwafer.training.sparsity.activations import FEWEST_TOKENS
 from openwafer.training.stream.plan.placement import StoreTier

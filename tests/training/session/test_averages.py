@@ -12,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from openwafer.training.models import UserModule
 from openwafer.training.session import ExportFormat, RunConfig, Session
-from openwafer.training.session.config import ScheduleConfig, StreamingConfig
+from openwafer.training.session.config_sections import ScheduleConfig, StreamingConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import checkerboard
 from tests.training.session.tiny_runs import (

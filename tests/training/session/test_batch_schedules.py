@@ -20,8 +20,7 @@ from openwafer.training.noise_scale import Watched
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.building import largest_block, tokenizer_of
-from openwafer.training.session.config import ScheduleConfig, StreamingConfig
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import BatchConfig, ScheduleConfig, StreamingConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import case, checkerboard
 from tests.training.session.follower_pool import FollowerPool

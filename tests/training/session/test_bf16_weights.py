@@ -13,9 +13,12 @@ from openwafer.training.models import build
 from openwafer.training.models.build import with_vocab_size
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import ExportFormat, Precision, RunConfig, Session, Weights
-from openwafer.training.session.config import ScheduleConfig, StreamingConfig
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    StreamingConfig,
+)
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.master_loop import master_loop, saved_masters
 from tests.training.session.test_averages import PlainAverage

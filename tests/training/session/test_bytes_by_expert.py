@@ -10,7 +10,7 @@ from rich.console import Console
 from openwafer.training.metrics.run_record import RunRecord, load_run
 from openwafer.training.plan_record import ExpertUse
 from openwafer.training.session import RunConfig, Session
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import BatchConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.mixture_runs import MIXTRAL, mixture_config
 from tests.training.session.test_moved_bytes import check, moved_bytes

@@ -11,7 +11,7 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics import METRICS_FORMAT, read_lines
 from openwafer.training.session import Session, TrainResult, Weights
-from openwafer.training.session.config import CheckpointConfig, ScheduleConfig
+from openwafer.training.session.config_sections import CheckpointConfig, ScheduleConfig
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.saved_run import find_newest
 from openwafer.training.store import StoreOptions

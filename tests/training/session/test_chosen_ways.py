@@ -9,7 +9,7 @@ from openwafer import atomic_file
 from openwafer.training.noise_scale import Watched
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import Session
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import BatchConfig
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.plan.report import to_json

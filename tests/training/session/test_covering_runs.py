@@ -15,9 +15,12 @@ import torch
 from openwafer.training.metrics.run_record import load_run
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import Precision, RunConfig, Session, TrainResult, Weights
-from openwafer.training.session.config import ScheduleConfig, StreamingConfig
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    StreamingConfig,
+)
 from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.sparsity.products import Products

@@ -1,7 +1,7 @@
 """The disk's tracks in a trace: transfers come from the threads of the store, whenever they end."""
 
 from openwafer.trace import Trace
-from openwafer.training.session.disk_tracks import DiskTracks
+from openwafer.training.session.step_meter import DiskTracks
 from openwafer.training.store import Part
 from openwafer.training.store.transfers import DiskTransfer
 from openwafer.training.stream.device.device import CpuDevice

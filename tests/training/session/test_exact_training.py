@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.session.config import StreamingConfig
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.precision import Precision
+from openwafer.training.session.config_sections import BatchConfig, Precision, StreamingConfig
 from openwafer.training.step import LossScaling
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import case

@@ -19,9 +19,12 @@ from openwafer.training.models.build import with_vocab_size
 from openwafer.training.plan_record import Activations, ExpertsWay, ExpertTraffic
 from openwafer.training.session import RunConfig, Session, TrainResult, Weights, show_plan
 from openwafer.training.session.building import tokenizer_of
-from openwafer.training.session.config import CheckpointConfig, EvaluateConfig
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.precision import Precision
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    CheckpointConfig,
+    EvaluateConfig,
+    Precision,
+)
 from openwafer.training.session.systems import blocks_of
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreSystems

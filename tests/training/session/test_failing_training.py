@@ -12,8 +12,12 @@ from rich.console import Console
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session import RunConfig, Session, TrainResult
-from openwafer.training.session.config import CheckpointConfig, EvaluateConfig, ScheduleConfig
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.config_sections import (
+    CheckpointConfig,
+    EvaluateConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+)
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.store import list_checkpoints
 from openwafer.training.stream.plan.placement import StoreTier

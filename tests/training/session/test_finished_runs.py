@@ -16,7 +16,7 @@ from openwafer.training.metrics import load_run
 from openwafer.training.metrics.report import write_report
 from openwafer.training.models import CheckpointFolder
 from openwafer.training.session import ExportFormat, RunConfig, Sampling, Session, TrainResult
-from openwafer.training.session.config import EvaluateConfig
+from openwafer.training.session.config_sections import EvaluateConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import (
     GPT,

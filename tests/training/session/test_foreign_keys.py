@@ -7,7 +7,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session import RunConfig, load_config
-from openwafer.training.session.foreign_keys import FOREIGN_KEYS
+from openwafer.training.session.config import FOREIGN_KEYS
 
 RUN = "steps: 1\ndata: {source: {kind: standard-library}}\n"
 

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import pytest
 
 from openwafer.training.collectives.joining import MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
-from openwafer.training.session.interruption import Interruption
+from openwafer.training.session.systems import Interruption
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -11,7 +11,7 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session import MatmulPrecision, RunConfig, Session
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import BatchConfig
 from openwafer.training.session.matmul_precision import (
     ProductRate,
     multiplying,

@@ -13,9 +13,7 @@ from rich.console import Console
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session import RunConfig, Session, load_config, show_plan
-from openwafer.training.session.config import ScheduleConfig
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.precision import Precision
+from openwafer.training.session.config_sections import BatchConfig, Precision, ScheduleConfig
 from openwafer.training.sparsity.choice import WrittenProducts
 from openwafer.training.sparsity.products import Products
 from tests.tables import case

@@ -9,7 +9,7 @@ from openwafer.training.metrics import load_run
 from openwafer.training.models import GptConfig
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Session
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import BatchConfig
 from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.sparsity.products import Products

@@ -8,9 +8,12 @@ import pytest
 from openwafer.training.metrics.run_record import load_run
 from openwafer.training.plan_record import Activations, Mode, StepBytes
 from openwafer.training.session import RunConfig, Session, Weights
-from openwafer.training.session.config import CheckpointConfig, StreamingConfig
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    CheckpointConfig,
+    OptimizerConfig,
+    StreamingConfig,
+)
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.store_file import FileIo
 from openwafer.training.stream.plan.placement import StoreTier

@@ -22,9 +22,12 @@ from openwafer.training.noise_scale import Watched
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.building import tokenizer_of
-from openwafer.training.session.config import ScheduleConfig, StreamingConfig
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.precision import Precision
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    Precision,
+    ScheduleConfig,
+    StreamingConfig,
+)
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.step import LossScaling
 from tests.tables import case

@@ -10,9 +10,13 @@ from safetensors.torch import load_file
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import ExportFormat, RunConfig, Session
-from openwafer.training.session.config import ScheduleConfig, StreamingConfig
-from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig
-from openwafer.training.session.parameter_groups import build_optimizers
+from openwafer.training.session.config_sections import (
+    GroupConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    StreamingConfig,
+)
+from openwafer.training.session.optimizers import build_optimizers
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.tables import checkerboard
 from tests.training.session.test_averages import DECAY, ROUTED, PlainAverage

@@ -8,8 +8,8 @@ import transformers
 from torch import nn
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig
-from openwafer.training.session.parameter_groups import build_optimizers, freeze, tables_of
+from openwafer.training.session.config_sections import GroupConfig, OptimizerConfig
+from openwafer.training.session.optimizers import build_optimizers, freeze, tables_of
 
 
 class Small(nn.Module):

@@ -18,14 +18,14 @@ from openwafer.training.models import TransformersModel, UserModule
 from openwafer.training.noise_scale import Watched
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Session, TrainResult, Weights, load_config
-from openwafer.training.session.config import (
+from openwafer.training.session.config_sections import (
+    BatchConfig,
     CheckpointConfig,
     EvaluateConfig,
+    Precision,
     StreamingConfig,
 )
-from openwafer.training.session.data_config import BatchConfig
 from openwafer.training.session.plan_table import show_plan
-from openwafer.training.session.precision import Precision
 from openwafer.training.sparsity.options import SparsityGroup
 from openwafer.training.step import LossScaling
 from openwafer.training.stream.plan.placement import StoreTier

@@ -17,8 +17,7 @@ from openwafer.training.plan_record import (
     PlanRecord,
 )
 from openwafer.training.session import RunConfig, Session
-from openwafer.training.session.config import StreamingConfig
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import BatchConfig, StreamingConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import GPT, TinyData, tiny_config, train_quietly
 

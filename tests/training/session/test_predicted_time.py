@@ -9,7 +9,7 @@ import pytest
 from openwafer.training.metrics import load_run
 from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import BatchConfig
 from openwafer.training.sparsity.products import Products
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import TinyData, tiny_config, train_quietly

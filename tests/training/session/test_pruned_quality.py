@@ -13,9 +13,8 @@ from openwafer.training.data import DataSource, SourceKind, TokenizerTraining, p
 from openwafer.training.models import GptConfig
 from openwafer.training.session import Pruning, PruningMethod, RunConfig, Session, sparsify
 from openwafer.training.session.building import tokenizer_of
-from openwafer.training.session.data_config import BatchConfig, TokensConfig
-from openwafer.training.session.evaluation import held_out
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.config_sections import BatchConfig, OptimizerConfig, TokensConfig
+from openwafer.training.session.opened_model import held_out
 from tests.training.session.tiny_runs import TinyData, quiet, tiny_config
 
 SOURCE = DataSource(SourceKind.STANDARD_LIBRARY, ("json/*.py", "asyncio/*.py", "email/*.py"))

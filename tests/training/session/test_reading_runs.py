@@ -15,7 +15,7 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session import RunConfig, Sampling, Session
-from openwafer.training.session.config import CheckpointConfig, EvaluateConfig
+from openwafer.training.session.config_sections import CheckpointConfig, EvaluateConfig
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.saved_run import SavedRun, read_newest
 from openwafer.training.store import list_checkpoints, read_checkpoint

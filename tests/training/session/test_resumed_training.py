@@ -14,10 +14,14 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models import UserModule
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session, TrainResult
-from openwafer.training.session.config import CheckpointConfig, ScheduleConfig, StreamingConfig
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.optimizer_config import OptimizerConfig
-from openwafer.training.session.precision import Precision
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    CheckpointConfig,
+    OptimizerConfig,
+    Precision,
+    ScheduleConfig,
+    StreamingConfig,
+)
 from openwafer.training.step import LossScaling
 from openwafer.training.store import list_checkpoints
 from openwafer.training.stream.plan.placement import StoreTier

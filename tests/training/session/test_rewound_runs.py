@@ -9,8 +9,7 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session import RunConfig, Session
-from openwafer.training.session.config import CheckpointConfig
-from openwafer.training.session.precision import Precision, Weights
+from openwafer.training.session.config_sections import CheckpointConfig, Precision, Weights
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup

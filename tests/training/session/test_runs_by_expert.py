@@ -8,8 +8,8 @@ import torch
 import transformers
 
 from openwafer.training.session import Sampling, Session, TrainResult, Weights
-from openwafer.training.session.config import EvaluateConfig, StreamingConfig
-from openwafer.training.session.export import ExportFormat
+from openwafer.training.session.config_sections import EvaluateConfig, StreamingConfig
+from openwafer.training.session.saved_model import ExportFormat
 from openwafer.training.store import read_checkpoint
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.mixture_runs import mixture_config

@@ -7,8 +7,7 @@ from torch._C._distributed_c10d import HashStore
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.joining import Meeting
-from openwafer.training.session.same_settings import require_same_settings
-from openwafer.training.session.systems import Systems
+from openwafer.training.session.systems import Systems, require_same_settings
 
 
 def told_to(store: HashStore, rank: int, settings: Mapping[str, str]) -> str:

@@ -3,11 +3,7 @@
 import torch
 import xxhash
 
-from openwafer.training.session.seeding import (
-    generation_seed,
-    micro_batch_seed,
-    seed_micro_batch,
-)
+from openwafer.training.session.forward import generation_seed, micro_batch_seed, seed_micro_batch
 
 
 def test_the_seed_of_a_micro_batch_never_changes_between_releases() -> None:

@@ -17,13 +17,13 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.folder_lock import folder_to_itself
 from openwafer.training.metrics import METRICS_FORMAT, StepMetrics, read_lines
 from openwafer.training.session import RunConfig, Session, TrainResult, Weights
-from openwafer.training.session.config import (
+from openwafer.training.session.config_sections import (
+    BatchConfig,
     CheckpointConfig,
     EvaluateConfig,
+    Precision,
     ScheduleConfig,
 )
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.precision import Precision
 from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.step import LossScaling

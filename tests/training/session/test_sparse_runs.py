@@ -14,10 +14,14 @@ from openwafer.training.models import UserModule
 from openwafer.training.models.export import to_hugging_face
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Session
-from openwafer.training.session.config import ScheduleConfig
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.optimizer_config import GroupConfig, OptimizerConfig
-from openwafer.training.session.precision import Precision, Weights
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    GroupConfig,
+    OptimizerConfig,
+    Precision,
+    ScheduleConfig,
+    Weights,
+)
 from openwafer.training.sparsity.masks.schedules import AtSteps, Cycling, EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup, WrittenSparsity
 from openwafer.training.sparsity.products import Products

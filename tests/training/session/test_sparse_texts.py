@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.training.session import Sampling, Session
-from openwafer.training.session.config import ScheduleConfig
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.config_sections import OptimizerConfig, ScheduleConfig
 from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.sparsity.products import Products

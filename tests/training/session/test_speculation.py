@@ -8,8 +8,7 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics.run_record import load_run
 from openwafer.training.session import Precision, RunConfig, Session, Weights
-from openwafer.training.session.config import ScheduleConfig
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import BatchConfig, ScheduleConfig
 from openwafer.training.step import LossScaling, Outcome, require_same
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.layout import Part

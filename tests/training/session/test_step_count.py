@@ -12,7 +12,7 @@ from openwafer.training.models.build import build_without_weights, with_vocab_si
 from openwafer.training.noise_scale import Watched
 from openwafer.training.session import RunConfig, load_config
 from openwafer.training.session.building import expected_vocab_size
-from openwafer.training.session.data_config import BatchConfig, TokensConfig
+from openwafer.training.session.config_sections import BatchConfig, TokensConfig
 from tests.cli.command import EXAMPLES
 
 LENGTH = 64

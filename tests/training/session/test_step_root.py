@@ -3,7 +3,7 @@
 import torch
 
 from openwafer.training.data import Batch
-from openwafer.training.session.step_root import StepRoot
+from openwafer.training.session.trainer import StepRoot
 from openwafer.training.stream.device.device import CpuDevice
 
 

@@ -14,9 +14,13 @@ from openwafer.training.metrics import METRICS_FORMAT, read_lines
 from openwafer.training.models import UserModule
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Sampling, Session, TrainResult, Weights
-from openwafer.training.session.config import CheckpointConfig, EvaluateConfig, StreamingConfig
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.precision import Precision
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    CheckpointConfig,
+    EvaluateConfig,
+    Precision,
+    StreamingConfig,
+)
 from openwafer.training.sparsity.masks.schedules import Cycling, EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.sparsity.products import Products

@@ -11,7 +11,7 @@ import transformers
 from openwafer.training.models import CheckpointFolder, UserModule
 from openwafer.training.session import RunConfig, Sampling, Session
 from openwafer.training.session.building import build_hollow_model, build_model
-from openwafer.training.session.config import ScheduleConfig, StreamingConfig
+from openwafer.training.session.config_sections import ScheduleConfig, StreamingConfig
 from tests.training.session.tiny_runs import (
     TinyData,
     differing,

@@ -18,10 +18,14 @@ from openwafer.training.models.build import with_vocab_size
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.building import tokenizer_of
-from openwafer.training.session.config import CheckpointConfig, StreamingConfig
-from openwafer.training.session.data_config import BatchConfig, TokensConfig
-from openwafer.training.session.precision import Precision
-from openwafer.training.session.seeding import micro_batch_seed
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    CheckpointConfig,
+    Precision,
+    StreamingConfig,
+    TokensConfig,
+)
+from openwafer.training.session.forward import micro_batch_seed
 from openwafer.training.store.update_rules import OPTIMIZERS
 from openwafer.training.stream.plan.placement import StoreTier
 

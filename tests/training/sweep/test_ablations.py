@@ -7,7 +7,7 @@ import pytest
 
 from openwafer.config import to_yaml
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.session.config import EvaluateConfig
+from openwafer.training.session.config_sections import EvaluateConfig
 from openwafer.training.sweep import Ablation, Axis, Grid, Sweep, SweptRun, Variant
 from openwafer.training.sweep.ablation import (
     parse_axis,

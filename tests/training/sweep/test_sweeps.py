@@ -9,7 +9,7 @@ import pytest
 from openwafer.config import to_yaml
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session import Session
-from openwafer.training.session.config import EvaluateConfig
+from openwafer.training.session.config_sections import EvaluateConfig
 from openwafer.training.sweep import Axis, Grid, Sweep, SweptRun
 from openwafer.training.sweep.sweep import Progress
 from tests.training.session.tiny_runs import GPT, make_tiny_data, tiny_config

@@ -9,8 +9,7 @@ from openwafer.training.data import DataSource, SourceKind
 from openwafer.training.methods.mup.method import Parametrization
 from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig
-from openwafer.training.session.data_config import TokensConfig
-from openwafer.training.session.optimizer_config import OptimizerConfig
+from openwafer.training.session.config_sections import OptimizerConfig, TokensConfig
 from openwafer.training.sweep.transfer import transferred
 
 NARROW = RunConfig(

@@ -12,8 +12,8 @@ from openwafer.diagnostics import OpenwaferError, did_you_mean, error
 from openwafer.training.methods.seam import Method, MethodRun, RunParts
 from openwafer.training.session.building import make_workload
 from openwafer.training.session.config import RunConfig
+from openwafer.training.session.config_sections import Precision, Weights
 from openwafer.training.session.matmul_precision import computes_on
-from openwafer.training.session.precision import Precision, Weights
 from openwafer.training.sparsity.activation_linear import (
     ActivationChoice,
     ActivationLinear,

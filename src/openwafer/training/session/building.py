@@ -1,7 +1,8 @@
-"""From a config to the model, the optimizers over it, and the work of a step."""
+"""From a config to data, model, optimizers, and the plan of a step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -12,7 +13,16 @@ from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
-from openwafer.training.data import Batch, SavedTokenizer, TokenizerTraining
+from openwafer.training.data import (
+    Batch,
+    DataSource,
+    Preparation,
+    SavedTokenizer,
+    TokenDataset,
+    TokenizerTraining,
+    prepare,
+)
+from openwafer.training.data.dataset import find_dataset
 from openwafer.training.data.tokenizer import Tokenizer, load_tokenizer
 from openwafer.training.models import (
     CheckpointFolder,
@@ -28,10 +38,11 @@ from openwafer.training.models.hollow import take_bf16_form, without_values
 from openwafer.training.plan_record import Mode
 from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
-from openwafer.training.session.data_config import BatchConfig
+from openwafer.training.session.config_sections import BatchConfig, Weights
 from openwafer.training.session.forward import forward_loss, model_inputs, require_tokens
-from openwafer.training.session.parameter_groups import build_optimizers, freeze
-from openwafer.training.session.precision import Weights
+from openwafer.training.session.optimizers import build_optimizers, freeze
+from openwafer.training.session.run_folder import RunFolder
+from openwafer.training.session.saved_run import SavedRun
 from openwafer.training.session.systems import (
     MeasuredSystems,
     blocks_of,
@@ -39,6 +50,10 @@ from openwafer.training.session.systems import (
 )
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.deferred_memory import DeferredMemory
+from openwafer.training.stream.assemble import (
+    Planned,
+    plan_run,
+)
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
@@ -47,6 +62,11 @@ from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 DEFERRED_SHARE: Final = 0.3
 SCRATCH_RESIDENT_BYTES: Final = 256 << 20
 SCRATCH_MIN_BYTES: Final = 64 << 10
+DATA_STAYS = (
+    "batch, seed and data of a run stay as they are, but for changes of batch.schedule that are "
+    "still to come; begin a new run to change them"
+)
+Notify = Callable[[str], None]
 
 
 def tokenizer_of(config: RunConfig) -> TokenizerTraining | SavedTokenizer:
@@ -284,3 +304,76 @@ def _example(batch: BatchConfig, vocab_size: int, cross_documents: bool) -> Batc
     # Real padding, as models leave out a mask that is all ones.
     mask[:, -1] = 0
     return Batch(ids, ids.clone(), mask)
+
+
+@dataclass(frozen=True)
+class ToPlan:
+    """What a run is planned from beside its config.
+
+    Attributes:
+        model: its parameters need no values.
+        optimizers: over them.
+        vocab_size: token ids of the tokenizer.
+        store: how the store talks to the disk.
+        folder: where a disk tier would be.
+        weights: initial ones that the model does not hold.
+        measured: what the systems have found out of themselves; ``None`` where they have not met.
+    """
+
+    model: nn.Module
+    optimizers: Sequence[Optimizer]
+    vocab_size: int
+    store: StoreOptions
+    folder: Path
+    weights: Iterable[torch.Tensor] = ()
+    measured: MeasuredSystems | None = None
+
+    def planned(self, config: RunConfig) -> Planned:
+        """The plan of a run whose systems, one or several, have no stages."""
+        return plan_run(
+            make_workload(self.model, config, self.vocab_size),
+            make_updater(self.optimizers, self.model, config),
+            plan_input(config, self.store, self.measured),
+            folder=self.folder,
+            weights=self.weights,
+        )
+
+
+def prepare_data(config: RunConfig, folder: RunFolder, notify: Notify) -> TokenDataset:
+    """The tokens that a run will train on, made now unless they are there."""
+    preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))
+    tokens = config.data.folder or folder.data
+
+    def report(progress: Preparation) -> None:
+        share = progress.done_bytes / max(progress.total_bytes, 1)
+        notify(f"{progress.stage}: {progress.num_documents} documents, {share:.0%}")
+
+    return prepare(preparation, tokens, report)
+
+
+def open_saved_data(config: RunConfig, folder: RunFolder, saved: SavedRun) -> TokenDataset:
+    """The tokens that a run was trained on; raises ``run-data-changed`` for any others."""
+    preparation = config.data.preparation(config.batch, config.seed, tokenizer_of(config))
+    tokens = config.data.folder or folder.data
+    _require_same_source(type(config).load(folder.config).data.source, config.data.source)
+    # The tokens of the run, whatever has become of the source since; sizes to come may change.
+    trained_on = preparation.sampling.until(saved.state.steps_done)
+    dataset = find_dataset(tokens, trained_on, saved.state.data)
+    if dataset is None:
+        raise error(
+            "run-data-changed",
+            f"the batches of {tokens} are not those that the run {folder.path} was trained on",
+            notes=(f"expected the fingerprint {saved.state.data}",),
+            help=f"{DATA_STAYS}; if the tokens were moved or deleted, bring them back",
+        )
+    return replace(dataset, sampling=preparation.sampling)
+
+
+def _require_same_source(trained_on: DataSource, now: DataSource) -> None:
+    if now != trained_on:
+        raise error(
+            "run-data-changed",
+            "data.source is not what the run was trained on",
+            notes=(f"expected {trained_on}", f"found {now}"),
+            help=DATA_STAYS,
+        )

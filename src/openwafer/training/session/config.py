@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from inspect import signature
 from pathlib import Path
-from typing import ClassVar, Self
+from types import MappingProxyType
+from typing import ClassVar, Final, Self
 
 from torch import nn
 
@@ -15,33 +15,121 @@ from openwafer.config import Bytes, InvalidFieldError, PathLike, convert_fields,
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.ordered_sums import Reduction
 from openwafer.training.data import SavedTokenizer
-from openwafer.training.lr_schedules import SCHEDULES, Schedule, build_schedule
 from openwafer.training.methods.seam import Method
 from openwafer.training.models import CheckpointFolder, GptConfig, ModelConfig
 from openwafer.training.models.checkpoint_folder import CONFIG_FILE
 from openwafer.training.models.loss import require_next_token
-from openwafer.training.plan_record import Activations, ExpertsWay, Mode
-from openwafer.training.session.data_config import BatchConfig, TokensConfig
-from openwafer.training.session.foreign_keys import FOREIGN_KEYS
-from openwafer.training.session.optimizer_config import OptimizerConfig
-from openwafer.training.session.precision import MatmulPrecision, Precision, Weights
+from openwafer.training.plan_record import Mode
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    CheckpointConfig,
+    EvaluateConfig,
+    MatmulPrecision,
+    OptimizerConfig,
+    Precision,
+    ScheduleConfig,
+    StreamingConfig,
+    TokensConfig,
+    Weights,
+    require_positive,
+)
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.step import LossScaling
-from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreChoice, StoreSystems
 
-WARM_UP_SHARE = 20
-MAX_WARM_UP_STEPS = 1000
+_REMEDIES: Final = {
+    "optimizer: {learning_rate: ...}": ("lr", "learning_rate", "max_lr", "peak_lr"),
+    "optimizer: {weight_decay: ...}": ("weight_decay", "wd"),
+    "optimizer: {options: {betas: [..., ...]}}": (
+        "betas",
+        "adam_beta1",
+        "adam_beta2",
+        "beta1",
+        "beta2",
+    ),
+    "optimizer: {options: {eps: ...}}": ("eps", "adam_epsilon"),
+    "optimizer: {name: ...}": ("optim", "optimizer_type"),
+    "precision: bf16": ("bf16", "use_bf16"),
+    "precision: fp16": ("fp16", "use_fp16"),
+    "precision: fp32, bf16 or fp16": ("dtype", "torch_dtype", "mixed_precision", "amp"),
+    "matmul_precision: high or highest": ("tf32", "float32_matmul_precision"),
+    "batch: {micro_batches: ...}": (
+        *("gradient_accumulation_steps", "accumulate_grad_batches", "grad_accum"),
+        *("accumulation_steps", "num_micro_batches"),
+    ),
+    "batch: {micro_batch_size: ...}": (
+        *("per_device_train_batch_size", "train_micro_batch_size_per_gpu", "micro_batch_size"),
+    ),
+    "batch: {size: ...}, samples of a step over all micro-batches and systems": (
+        *("batch_size", "train_batch_size", "global_batch_size"),
+    ),
+    "batch: {sequence_length: ...}": (
+        *("seq_len", "seq_length", "sequence_length", "max_seq_length", "max_sequence_length"),
+        *("block_size", "max_length", "context_length"),
+    ),
+    "schedule: {options: {num_warm_up_steps: ...}}": (
+        *("warmup_steps", "num_warmup_steps", "warmup_iters", "warm_up_steps", "warmup"),
+    ),
+    "schedule: {options: {num_warm_up_steps: ...}}, in steps": ("warmup_ratio",),
+    "schedule: {name: ...}": ("lr_scheduler", "lr_scheduler_type", "scheduler", "lr_schedule"),
+    "steps: ...": (
+        "max_steps",
+        "num_steps",
+        "max_iters",
+        "train_steps",
+        "total_steps",
+        "iterations",
+    ),
+    "steps: ..., an epoch has tokens / (batch.size x batch.sequence_length)": (
+        *("epochs", "num_epochs", "num_train_epochs", "max_epochs"),
+    ),
+    "clip_norm: ...": ("max_grad_norm", "grad_clip", "gradient_clipping", "gradient_clip_val"),
+    "folder: ... and name: ..., the run is in folder/name": (
+        "output_dir",
+        "out_dir",
+        "model_dir",
+        "run_name",
+    ),
+    "checkpoint: {every: ...}": ("save_steps", "checkpoint_steps", "save_every", "save_interval"),
+    "checkpoint: {keep: ...}": ("save_total_limit",),
+    "evaluate: {every: ...}": ("eval_steps", "eval_interval", "eval_every", "eval_frequency"),
+    "evaluate: {batches: ...}": ("eval_iters", "max_eval_samples"),
+    "log_every: ...": ("logging_steps", "log_interval", "log_steps"),
+    "data: {source: {kind: ..., paths: [...]}}": (
+        "dataset",
+        "dataset_name",
+        "train_file",
+        "data_dir",
+        "data_path",
+    ),
+    "data: {tokenizer: {path: ...}}": ("tokenizer", "tokenizer_name"),
+    "model: {path: ...}, a folder": ("model_name_or_path", "model_name", "checkpoint_path"),
+    "streaming: {activations: recompute}": (
+        *("gradient_checkpointing", "activation_checkpointing", "checkpoint_activations"),
+    ),
+    "streaming: {device: ...}": ("device", "accelerator", "use_cpu", "no_cuda"),
+    "device_memory: ..., what does not fit streams": (
+        "offload",
+        "cpu_offload",
+        "zero_optimization",
+    ),
+    "systems: ..., and start it by `openwafer train --systems N` or torchrun": (
+        *("num_gpus", "num_nodes", "world_size", "num_csx", "devices", "n_gpu"),
+    ),
+    "`openwafer resume FOLDER`": ("resume", "resume_from_checkpoint", "load_checkpoint"),
+    "sparsity: {sparsity: ..., algorithm: ...}": ("sparse", "sparsify", "mask", "pruning"),
+}
+FOREIGN_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        key: remedy if remedy.startswith("`") else f"write {remedy}"
+        for remedy, keys in _REMEDIES.items()
+        for key in keys
+    }
+)
+"""The help for each."""
 MAX_NAME_BYTES = 255
 # What torch's generators take.
 SMALLEST_SEED, LARGEST_SEED = -(2**63), 2**64 - 1
-
-
-def _require_positive(config: object, *names: str) -> None:
-    for name in names:
-        found = getattr(config, name)
-        if found is not None and not found > 0:
-            raise InvalidFieldError(name, f"expected above 0, found {found}")
 
 
 @contextmanager
@@ -52,113 +140,6 @@ def _of_field(name: str) -> Iterator[None]:
     except OpenwaferError as found:
         told = found.diagnostics[0]
         raise InvalidFieldError(name, told.message, help=told.help) from found
-
-
-@dataclass(frozen=True)
-class ScheduleConfig:
-    """How the learning rate moves over the steps.
-
-    Attributes:
-        name: constant, linear, cosine, inverse-sqrt or warm-up-stable-decay.
-        options: fields of :mod:`openwafer.training.lr_schedules`; left out, ``num_steps`` is that
-            of the run and ``num_warm_up_steps`` a twentieth of it, at most 1000.
-    """
-
-    name: str = "cosine"
-    options: dict[str, int | float] = field(default_factory=dict)
-
-    def build(self, num_steps: int) -> Schedule:
-        """The factor of the learning rate as a function of the step.
-
-        Raises:
-            OpenwaferError: ``schedule-unknown``, ``schedule-option``.
-        """
-        implied: dict[str, int | float] = {
-            "num_warm_up_steps": min(num_steps // WARM_UP_SHARE, MAX_WARM_UP_STEPS)
-        }
-        if self.name in SCHEDULES and "num_steps" in signature(SCHEDULES[self.name]).parameters:
-            implied["num_steps"] = num_steps
-        return build_schedule(self.name, {**implied, **self.options})
-
-
-@dataclass(frozen=True)
-class CheckpointConfig:
-    """When portable checkpoints are written; a disk tier also commits every step by itself.
-
-    Attributes:
-        every: steps between two.
-        keep: how many are kept, the latest ones.
-        at_end: whether one is written after the last step.
-    """
-
-    every: int = 1000
-    keep: int = 2
-    at_end: bool = True
-
-    def __post_init__(self) -> None:
-        _require_positive(self, "every", "keep")
-
-
-@dataclass(frozen=True)
-class EvaluateConfig:
-    """When the loss on held-out documents is taken.
-
-    Attributes:
-        every: steps between two, and after the last step.
-        batches: at most so many batches of the validation split, from its start.
-    """
-
-    every: int = 100
-    batches: int = 8
-
-    def __post_init__(self) -> None:
-        _require_positive(self, "every", "batches")
-
-
-@dataclass(frozen=True)
-class StreamingConfig:
-    """How to stream; everything here is planned when left out.
-
-    Attributes:
-        device: auto, cpu, cuda or cuda:1.
-        store: where the parameter store keeps its records: auto, dram or disk.
-        host_memory: host memory the store may take; in stages, all that those of one host hold.
-        mode: forces resident or streamed; pipelined gives each of several systems a stage.
-        stages: of a pipelined run, whose systems are so many times fewer replicas of a pipeline;
-            left out, there is one stage a system.
-        activations: keep, recompute or offload for all layers, or for layers by name.
-        prefetch_layers: how many layers ahead weights are fetched.
-        layers: patterns of modules that become layers.
-        link_per_second: bytes a second of a slow link to the CPU device, for measurements.
-        experts: how several systems compute the experts of a mixture: fetch brings their weights to
-                each, with owners each has some and gets the tokens of all for them, and auto takes
-                what moves fewer bytes.
-    """
-
-    device: str = "auto"
-    store: StoreTier = StoreTier.AUTO
-    host_memory: Bytes | None = None
-    mode: Mode | None = None
-    stages: int | None = None
-    activations: Activations | dict[str, Activations] | None = None
-    prefetch_layers: int | None = None
-    layers: tuple[str, ...] = ()
-    link_per_second: Bytes | None = None
-    experts: ExpertsWay = ExpertsWay.AUTO
-
-    def __post_init__(self) -> None:
-        convert_fields(self)
-        _require_positive(self, "link_per_second", "stages")
-        if self.stages is not None and self.mode is not Mode.PIPELINED:
-            raise InvalidFieldError(
-                "stages",
-                f"{self.stages} stages are asked for, and mode is {self.mode or 'left out'}",
-                help="set mode: pipelined, or leave stages out",
-            )
-        if self.prefetch_layers is not None and self.prefetch_layers < 0:
-            raise InvalidFieldError(
-                "prefetch_layers", f"expected at least 0, found {self.prefetch_layers}"
-            )
 
 
 @dataclass(frozen=True)
@@ -226,8 +207,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         convert_fields(self)
-        _require_positive(self, "steps", "log_every", "clip_norm", "device_memory")
-        _require_positive(self, "systems", "systems_timeout")
+        require_positive(self, "steps", "log_every", "clip_norm", "device_memory")
+        require_positive(self, "systems", "systems_timeout")
         if not SMALLEST_SEED <= self.seed <= LARGEST_SEED:
             raise InvalidFieldError("seed", f"expected a number of 64 bits, found {self.seed}")
         if self.name is not None and (Path(self.name).name != self.name or self.name == ".."):

@@ -1,11 +1,19 @@
-"""What a model's forward takes of a batch of tokens, and its loss."""
+"""What a model's forward takes of a batch of tokens, its loss, and what is random in it.
+
+No generator's state is saved anywhere: a resumed run draws the numbers of the unbroken one because
+every micro-batch of every step sets its own seed, which is a function of the run's seed and of the
+position in the run.
+"""
 
 import inspect
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import torch
+import xxhash
 from torch import nn
 
 from openwafer.diagnostics import Diagnostic, Severity, error
@@ -16,13 +24,13 @@ from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.stream.execute.micro_batches import Forward
 
 Inputs = Mapping[str, torch.Tensor]
-
 # By these names the transformers library has tables with an embedding for each position.
 POSITION_TABLES: Final = ("wpe", "position_embeddings", "embed_positions")
 # What models of the library raise for a batch that is not theirs.
 REFUSALS: Final = (AttributeError, IndexError, TypeError, ValueError)
 # Torch's words for an id that a table of embeddings has no row for.
 NO_SUCH_ROW: Final = "index out of range in self"
+_GENERATE = "generate"
 
 
 def model_inputs(model: nn.Module, batch: Batch) -> Inputs:
@@ -155,3 +163,34 @@ def _accepts(model: nn.Module, name: str) -> bool:
     parameters = inspect.signature(model.forward).parameters
     takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     return name in parameters or takes_all
+
+
+def micro_batch_seed(seed: int, step: int, index: int) -> int:
+    """Seed of everything random in the forward of one micro-batch, dropout above all.
+
+    Args:
+        seed: of the run.
+        step: counted from 0.
+        index: of the micro-batch in the global batch, counted from 0.
+    """
+    return _hash(seed, step, index)
+
+
+def generation_seed(seed: int, index: int = 0) -> int:
+    """Seed under which the tokens that follow the prompt of an index are sampled."""
+    return _hash(seed, _GENERATE, index) if index else _hash(seed, _GENERATE)
+
+
+def seed_micro_batch(seed: int, step: int, index: int) -> None:
+    """Set the generators for one micro-batch: torch's on devices in use, Python's and NumPy's."""
+    drawn = micro_batch_seed(seed, step, index)
+    # For devices that nobody uses yet, torch notes the stack of every call.
+    is_cuda_used = torch.cuda.is_initialized()
+    (torch if is_cuda_used else torch.default_generator).manual_seed(drawn)
+    random.seed(drawn)
+    np.random.seed(drawn % 2**32)
+
+
+def _hash(*position: int | str) -> int:
+    # 63 bits, so that the seed is a whole number of every signed 64-bit interface on its way.
+    return xxhash.xxh3_64_intdigest(" ".join(map(str, position)).encode()) >> 1

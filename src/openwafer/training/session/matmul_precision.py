@@ -12,7 +12,7 @@ from torch import Tensor
 
 from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.training.session.config import RunConfig
-from openwafer.training.session.precision import MatmulPrecision, Precision, Weights
+from openwafer.training.session.config_sections import MatmulPrecision, Precision, Weights
 from openwafer.training.sparsity.kernels.processor import peak_flops
 
 FEW_OF_PEAK: Final = 0.6

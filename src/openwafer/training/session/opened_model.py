@@ -1,15 +1,37 @@
-"""A model of a run with what executes it: all that evaluation and generation need."""
+"""A model of a run with what executes it: its loss on held-out documents, and texts that it writes.
 
+Of all texts that are written, each gets a token whenever the model's layers pass.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Final
 
+import psutil
+import torch
 from torch import nn
 
+from openwafer.config import InvalidFieldError
+from openwafer.diagnostics import error
+from openwafer.training.data import Split, TokenDataset
 from openwafer.training.data.tokenizer import Tokenizer
+from openwafer.training.models.key_values import forward_from, kept_bytes, new_key_values
+from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.session.config import RunConfig
+from openwafer.training.session.forward import forward_of, generation_seed, require_writer
+from openwafer.training.sparsity.packed_linear import multiplying_few_tokens
+from openwafer.training.sparsity.products import FewTokens
 from openwafer.training.store import Part
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.layers import PINNED
+
+FREE_PARTS: Final = 4
+"""Patterns may take one of so many parts of the free memory."""
 
 
 @dataclass(frozen=True)
@@ -43,3 +65,320 @@ def room_beside_weights(planned: Planned) -> int | None:
         return budget - sum(layout.part_bytes(Part.WEIGHTS) for layout in layouts.values())
     pinned = layouts[PINNED].part_bytes(Part.WEIGHTS) if PINNED in layouts else 0
     return budget - schedule.capacity_bytes - pinned
+
+
+def held_out(dataset: TokenDataset) -> TokenDataset:
+    """The validation split; raises ``no-such-split`` where it holds no documents."""
+    return dataset.for_split(Split.VALIDATION, verify=False)
+
+
+def evaluate(opened: OpenedModel, dataset: TokenDataset, num_batches: int) -> float:
+    """Mean loss over the targets of the first batches of a split.
+
+    A batch passes the layers in the micro-batches of training, so that it fits the device.
+    """
+    opened.execution.flush()
+    size = opened.config.batch.samples_of_piece
+    device = opened.execution.device.torch_device
+    total = 0.0
+    num_targets = 0
+    opened.model.eval()
+    try:
+        for batch in islice(dataset.once(), num_batches):
+            starts = range(0, len(batch.input_ids), size)
+            pieces = [batch.rows(start, start + size) for start in starts]
+            losses = opened.execution.evaluate(
+                [forward_of(opened.model, piece, device) for piece in pieces]
+            )
+            for piece, loss in zip(pieces, losses, strict=True):
+                total += loss.item() * piece.num_targets
+                num_targets += piece.num_targets
+    finally:
+        opened.model.train()
+    return total / num_targets
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen.
+
+    Attributes:
+        max_new_tokens: most tokens written; the end of text ends earlier.
+        temperature: divides the logits; 0 takes the likeliest token.
+        top_k: chooses among so many likeliest tokens; ``None`` among all.
+        top_p: chooses among the fewest tokens whose probabilities add up to so much.
+        seed: of the draws.
+    """
+
+    max_new_tokens: int = 128
+    temperature: float = 0.8
+    top_k: int | None = None
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, is_right, wanted in (
+            ("max_new_tokens", self.max_new_tokens >= 1, "at least 1"),
+            ("temperature", self.temperature >= 0, "at least 0"),
+            ("top_k", self.top_k is None or self.top_k >= 1, "at least 1"),
+            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
+        ):
+            if not is_right:
+                raise InvalidFieldError(name, f"expected {wanted}, found {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class GeneratedTexts:
+    """What a model wrote.
+
+    Attributes:
+        step: training steps behind the model.
+        texts: one a prompt, which is not repeated.
+        pass_seconds: time of each pass, which gives a token to every text that has not ended; the
+            first reads the prompts.
+    """
+
+    step: int
+    texts: tuple[str, ...]
+    pass_seconds: tuple[float, ...]
+
+
+class Writing:
+    """Texts under way.
+
+    Args:
+        prompts: the tokens that each begins with, at least one.
+        sampling: how to choose; what a text draws does not depend on the others.
+        ends: tokens that end a text, and are no part of it.
+
+    Attributes:
+        written: the tokens of each text after its prompt.
+    """
+
+    def __init__(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, ends: Collection[int] = ()
+    ) -> None:
+        self.written: list[list[int]] = [[] for _ in prompts]
+        self._prompts = prompts
+        self._sampling = sampling
+        self._ends = ends
+        self._under_way = set(range(len(prompts)))
+        self._generators = [
+            torch.Generator().manual_seed(generation_seed(sampling.seed, index))
+            for index in range(len(prompts))
+        ]
+
+    @property
+    def tokens(self) -> dict[int, list[int]]:
+        """All tokens so far of each text that has not ended, by the index of its prompt."""
+        return {
+            index: [*self._prompts[index], *self.written[index]]
+            for index in sorted(self._under_way)
+        }
+
+    def add(self, logits: Mapping[int, torch.Tensor]) -> None:
+        """Choose the next token of each text by its logits, (vocabulary,)."""
+        for index, scores in logits.items():
+            token = choose_token(scores, self._sampling, self._generators[index])
+            written = self.written[index]
+            if token not in self._ends:
+                written.append(token)
+            if token in self._ends or len(written) == self._sampling.max_new_tokens:
+                self._under_way.remove(index)
+
+
+def choose_token(logits: torch.Tensor, sampling: Sampling, generator: torch.Generator) -> int:
+    """One token by its logits, (vocabulary,)."""
+    if sampling.temperature == 0:
+        return int(logits.argmax())
+    # Differences from the highest, so that no temperature, however low, makes an infinity of it.
+    logits = (logits.double() - logits.max()).cpu() / sampling.temperature
+    if sampling.top_k is not None and sampling.top_k < logits.numel():
+        lowest_kept = logits.topk(sampling.top_k).values[-1]
+        logits = logits.masked_fill(logits < lowest_kept, -torch.inf)
+    probabilities = logits.softmax(0)
+    if sampling.top_p < 1:
+        falling, order = probabilities.sort(descending=True)
+        # The token that reaches top_p is kept, so that there is always one.
+        is_beyond = falling.cumsum(0) - falling >= sampling.top_p
+        probabilities = probabilities.index_fill(0, order[is_beyond], 0.0)
+    return int(torch.multinomial(probabilities, 1, generator=generator))
+
+
+def generate(
+    opened: OpenedModel,
+    prompts: Sequence[str],
+    sampling: Sampling,
+    notify: Callable[[str], None] = lambda text: None,
+) -> GeneratedTexts:
+    """The texts that follow the prompts, by a model as it stands.
+
+    The model sees as many of a text's last tokens as a training sample has. Every layer comes to
+    the device once for a token of all texts. Patterns of sparse weights stay there where the device
+    has room for them beside keys and values, which changes no bit.
+
+    Args:
+        opened: the model.
+        prompts: may be empty texts.
+        sampling: how to choose.
+        notify: told how far it is.
+
+    Raises:
+        OpenwaferError: ``generation-memory``, ``model-no-text``, ``model-no-logits``.
+    """
+    require_writer(opened.model)
+    tokenizer = opened.tokenizer
+    end = tokenizer.end_of_text_id
+    begins = [tokenizer.encode(prompt) or [end] for prompt in prompts]
+    writing = Writing(begins, sampling, {end, *_own_ends(opened.model)})
+    seconds: list[float] = []
+    opened.execution.flush()
+    with _evaluating(opened.model), multiplying_few_tokens(opened.model) as sparse:
+        reading = _Reading(opened, len(prompts), sparse)
+        while tokens := writing.tokens:
+            start = time.perf_counter()
+            writing.add(reading.next_logits(tokens, sampling.max_new_tokens))
+            seconds.append(time.perf_counter() - start)
+            num_tokens = sum(map(len, writing.written))
+            notify(f"writing: {num_tokens} tokens, {num_tokens / sum(seconds):.1f} a second")
+    texts = tuple(tokenizer.decode(written) for written in writing.written)
+    return GeneratedTexts(opened.steps_done, texts, tuple(seconds))
+
+
+@contextmanager
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
+
+
+class _Reading:
+    """Passes texts through a model, each with the keys and values of its tokens so far.
+
+    Args:
+        opened: the model.
+        num_texts: texts.
+        sparse: the weights that keep their patterns from token to token, if there is room.
+    """
+
+    def __init__(self, opened: OpenedModel, num_texts: int, sparse: Sequence[FewTokens]) -> None:
+        self._opened = opened
+        self._sparse = sparse
+        self._window = opened.config.batch.sequence_length
+        self._pasts = [new_key_values(opened.model) for _ in range(num_texts)]
+        self._has_room = False
+
+    def next_logits(
+        self, tokens: Mapping[int, Sequence[int]], num_new: int
+    ) -> dict[int, torch.Tensor]:
+        """Logits of the next token of each text, (vocabulary,), after the tokens so far.
+
+        Args:
+            tokens: of each text under way, by its index.
+            num_new: most tokens that a text will have beside its prompt.
+
+        Raises:
+            OpenwaferError: ``generation-memory``.
+        """
+        found: dict[int, torch.Tensor] = {}
+        for group in self._groups(tokens):
+            forwards = [partial(self._forward, index, tokens[index]) for index in group]
+            # A second run would find the keys and values of the first.
+            logits = self._opened.execution.evaluate(forwards, may_repeat=False)
+            found |= zip(group, logits, strict=True)
+            if not self._has_room:
+                self._require_room(num_new)
+        self._has_room = True
+        return found
+
+    def _groups(self, tokens: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
+        """Texts that pass together: with no more tokens than a training step, which is planned."""
+        batch = self._opened.config.batch
+        group: list[int] = []
+        num_left = batch.size * batch.sequence_length
+        for index, so_far in tokens.items():
+            past = self._pasts[index]
+            num_new = len(so_far) - (0 if past is None else past.get_seq_length())
+            num_new = min(num_new, self._window)
+            if group and num_new > num_left:
+                yield group
+                group, num_left = [], batch.size * batch.sequence_length
+            group.append(index)
+            num_left -= num_new
+        yield group
+
+    def _require_room(self, num_new: int) -> None:
+        """Refuse texts whose keys and values outgrow the device; those of some tell of all."""
+        room_bytes = self._opened.room_bytes
+        needed = 0
+        filled = [past for past in self._pasts if past is not None and past.get_seq_length()]
+        for past in filled:
+            num_tokens = past.get_seq_length()
+            most_tokens = min(num_tokens + num_new, self._window)
+            needed += kept_bytes(past) * most_tokens // num_tokens
+        needed = needed * len(self._pasts) // max(len(filled), 1)
+        if room_bytes is not None and needed > room_bytes:
+            raise error(
+                "generation-memory",
+                f"keys and values of {len(self._pasts)} texts will take {needed:,} bytes, and the "
+                f"device has {max(room_bytes, 0):,} bytes beside the weights",
+                help="write fewer texts at a time, or shorter ones, or raise device_memory",
+            )
+        self._keep_patterns(None if room_bytes is None else room_bytes - needed)
+
+    def _keep_patterns(self, room_bytes: int | None) -> None:
+        """Keep the patterns of all sparse weights if they fit, from the next pass on."""
+        free_bytes = psutil.virtual_memory().available // FREE_PARTS
+        most_bytes = free_bytes if room_bytes is None else min(free_bytes, room_bytes)
+        has_room = sum(weight.kept_bytes for weight in self._sparse) <= most_bytes
+        for weight in self._sparse:
+            weight.keeps_pattern = has_room
+
+    def _forward(self, index: int, tokens: Sequence[int]) -> torch.Tensor:
+        if len(tokens) > self._window:
+            # All positions move with the window, so that nothing kept is of use.
+            self._pasts[index] = None
+        past = self._pasts[index]
+        num_past = 0 if past is None else past.get_seq_length()
+        device = self._opened.execution.device.torch_device
+        input_ids = torch.tensor([tokens[-self._window :][num_past:]], device=device)
+        if past is None:
+            output = self._opened.model(input_ids=input_ids)
+        else:
+            output = forward_from(self._opened.model, input_ids, past)
+            if past.get_seq_length() != len(tokens):
+                # The model takes a cache and fills none.
+                self._pasts[index] = None
+        # Without those of the other tokens.
+        return _logits_of(output)[0, -1].clone()
+
+
+def _own_ends(model: torch.nn.Module) -> tuple[int, ...]:
+    """Tokens that end a text by the settings of a model of the transformers library."""
+    if not (is_of_library(model) and model.can_generate()):
+        return ()
+    ends = model.generation_config.eos_token_id
+    return (ends,) if isinstance(ends, int) else tuple(ends or ())
+
+
+def _logits_of(output: object) -> torch.Tensor:
+    found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    if isinstance(found, torch.Tensor):
+        return found
+    raise error(
+        "model-no-logits",
+        f"forward returned {type(output).__name__} without logits, so that the model cannot write",
+        help='return an object or mapping with "logits" of shape (batch, tokens, vocabulary)',
+    )
+
+
+def require_held_out(config: RunConfig) -> None:
+    """Raise ``no-such-split`` where a run would evaluate and keeps no documents for it."""
+    if config.evaluate is not None and config.data.validation_share == 0:
+        raise error(
+            "no-such-split",
+            "data.validation_share is 0, and evaluate needs held-out documents",
+            help="raise data.validation_share, or leave evaluate out",
+        )

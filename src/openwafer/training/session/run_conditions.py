@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from openwafer.training.data import TokenDataset
 from openwafer.training.metrics.run_record import TokenIdentity
-from openwafer.training.session.config import RunConfig, ScheduleConfig
-from openwafer.training.session.precision import MatmulPrecision, Weights
+from openwafer.training.session.config import RunConfig
+from openwafer.training.session.config_sections import MatmulPrecision, ScheduleConfig, Weights
 
 
 @dataclass(frozen=True)

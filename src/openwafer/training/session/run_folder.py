@@ -8,9 +8,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
+from openwafer.atomic_file import naming
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.folder_lock import FolderInUseError, FolderLock
 
@@ -194,3 +196,16 @@ class RunFolder:
             yield
         finally:
             lock.release()
+
+
+class RunLog:
+    """Appends lines with the time in UTC to a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, text: str) -> None:
+        """Append one line."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        with naming(self._path), self._path.open("a", encoding="utf-8") as file:
+            file.write(f"{now} {text}\n")

@@ -19,28 +19,32 @@ from openwafer.training.models.loss import require_next_token
 from openwafer.training.plan_record import Mode, PlanRecord
 from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
+    ToPlan,
     build_hollow_model,
     expected_vocab_size,
     largest_block,
     make_optimizers,
+    open_saved_data,
 )
-from openwafer.training.session.evaluation import evaluate, held_out, require_held_out
-from openwafer.training.session.export import ExportFormat, export
-from openwafer.training.session.generation import GeneratedTexts, Sampling, generate
-from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.matmul_precision import multiplying
-from openwafer.training.session.opened_model import OpenedModel
-from openwafer.training.session.opened_run import OpenedRun, open_saved_data, opened
+from openwafer.training.session.opened_model import (
+    GeneratedTexts,
+    OpenedModel,
+    Sampling,
+    evaluate,
+    generate,
+    held_out,
+    require_held_out,
+)
 from openwafer.training.session.pipelined.plan import (
     as_one_system,
     is_left_to_plan,
     not_in_stages,
     plan_systems,
 )
-from openwafer.training.session.planning import ToPlan
-from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.session.run_log import RunLog
-from openwafer.training.session.saved_model import opened_to_read
+from openwafer.training.session.run import OpenedRun, TrainResult, opened, train
+from openwafer.training.session.run_folder import RunFolder, RunLog
+from openwafer.training.session.saved_model import ExportFormat, export, opened_to_read
 from openwafer.training.session.saved_run import (
     SavedRun,
     find_newest,
@@ -49,8 +53,12 @@ from openwafer.training.session.saved_run import (
     read_newest,
 )
 from openwafer.training.session.shared_stores import StoreFinder
-from openwafer.training.session.systems import Systems, require_alone, require_work_for_all
-from openwafer.training.session.training_loop import TrainResult, train
+from openwafer.training.session.systems import (
+    Interruption,
+    Systems,
+    require_alone,
+    require_work_for_all,
+)
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.execute.execution import StepHook, each
@@ -169,7 +177,7 @@ class Session:
 
         Raises:
             OpenwaferError: ``run-exists`` where there is a run in the folder already; see
-                :func:`~openwafer.training.session.training_loop.train` for the rest.
+                :func:`~openwafer.training.session.run.train` for the rest.
         """
         with self._leading(), self.folder.beginning(), naming_checkpoints(self.folder):
             return self._train(None)

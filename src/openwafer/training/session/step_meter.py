@@ -1,14 +1,20 @@
-"""What a step costs: time, bytes over the link and the disk, memory."""
+"""What a step costs: time, bytes over the link and the disk, memory, and the disk in its trace."""
 
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from openwafer.training.metrics import StepMetrics
 from openwafer.training.metrics.host_memory import read_host_memory
+from openwafer.training.metrics.step_trace import Track
 from openwafer.training.session.systems import SystemStep
 from openwafer.training.store import Part
+from openwafer.training.store.transfers import DiskTransfer
+from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.execute.execution import Execution
+
+_TRACKS = {"read": Track.DISK_READ, "write": Track.DISK_WRITE}
 
 
 class StepMeter:
@@ -76,3 +82,43 @@ class StepMeter:
 
 def _each(systems: Sequence[SystemStep], key: str) -> tuple[Any, ...] | None:
     return tuple(getattr(one, key) for one in systems) or None
+
+
+class DiskTracks:
+    """Adds the store's transfers to whatever trace a recorder fills.
+
+    The store wants its listener before there is a recorder, so the recorder is set afterwards.
+
+    Attributes:
+        recorder: of the execution; ``None`` drops transfers.
+    """
+
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
+        self._busy_until = dict.fromkeys(_TRACKS, 0.0)
+        self._lock = threading.Lock()
+
+    def add(self, transfer: DiskTransfer) -> None:
+        """Listen to the store; called from its I/O threads."""
+        recorder = self.recorder
+        # Asked for once: the step ends, and its trace with it, while transfers go on.
+        trace = None if recorder is None else recorder.trace
+        if recorder is None or trace is None or transfer.kind not in _TRACKS:
+            return
+        with self._lock:
+            # Viewers drop a span that overlaps another in part, and two readers do overlap: each
+            # span shows the time by which it makes the disk's work longer.
+            start = max(transfer.start_seconds, self._busy_until[transfer.kind])
+            end = max(transfer.end_seconds, start)
+            self._busy_until[transfer.kind] = end
+        trace.span(
+            f"{transfer.kind} {transfer.record}",
+            _TRACKS[transfer.kind],
+            start,
+            end,
+            layer=transfer.record,
+            kind=transfer.kind,
+            step=recorder.step,
+            part=str(transfer.part),
+            bytes=transfer.num_bytes,
+        )

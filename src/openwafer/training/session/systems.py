@@ -6,13 +6,16 @@ in the order of a loop on one device. At the turn from forward to backward the l
 micro-batches are known on all systems, which so refuse a step together.
 """
 
+import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from types import FrameType, TracebackType
+from typing import Final, NamedTuple, Self
 
 import torch
 
@@ -23,21 +26,89 @@ from openwafer.training.collectives.joining import Meeting, launched_rank, meet_
 from openwafer.training.collectives.network_rates import NetworkRates, measure_network
 from openwafer.training.collectives.ordered_sums import Reduction
 from openwafer.training.session.config import RunConfig
-from openwafer.training.session.interruption import Interruption
 from openwafer.training.session.run_state import StoreSet
-from openwafer.training.step import NotFiniteError
+from openwafer.training.step import GradientReport, NotFiniteError
 from openwafer.training.store.layout import slice_of
 from openwafer.training.stream.execute.pass_watch import StepContract
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare, hosts_of
 from openwafer.training.stream.replicas.replica_link import Digests, Replicas
 from openwafer.training.systems.control import Control
-from openwafer.training.systems.owner import Owners
+from openwafer.training.systems.owner import Owners, TellCounts
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SECONDS_PASSED_ON: Final = 5.0
+"""A scheduler signals a launcher and its processes, and the launcher signals these once more."""
 GROUPS: Final = ("control", "commits")
 STREAMS: Final = ("weights", "gradients")
 EXPERTS: Final = "experts"
 STEP: Final = "the signal STEP"
+# The launcher's number counts, which each process may know by itself.
+NOT_COMPARED = frozenset({"systems"})
+MAX_SHOWN = 8
+
+
+class Interruption:
+    """While the `with` block lasts, SIGINT and SIGTERM set a flag; a second one raises.
+
+    In a process that a launcher has started, what comes in the first seconds is the first signal
+    once more. Blocks may lie in each other. Outside the main thread, where Python lets nobody
+    handle signals, it does nothing.
+
+    Attributes:
+        number: of the signal that came, here or on another system; 0 before.
+        has_ended_run: whether the run ended early by it.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.has_ended_run = False
+        self._came: float | None = None
+        self._depth = 0
+        self._earlier: dict[signal.Signals, object] = {}
+
+    @property
+    def signal_name(self) -> str:
+        """Name of the signal that came, such as SIGINT; empty before."""
+        return signal.Signals(self.number).name if self.number else ""
+
+    def note(self, number: int) -> None:
+        """Another system has got this signal, or none, which is 0."""
+        self.number = self.number or number
+
+    def end_now(self) -> None:
+        """Raise KeyboardInterrupt if a signal has come, where no step is under way."""
+        if self.number:
+            self.has_ended_run = True
+            raise KeyboardInterrupt
+
+    def __enter__(self) -> Self:
+        if self._depth == 0:
+            self.number, self.has_ended_run, self._came = 0, False, None
+        if self._depth == 0 and threading.current_thread() is threading.main_thread():
+            self._earlier = {each: signal.signal(each, self._receive) for each in _SIGNALS}
+        self._depth += 1
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        raised: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            for each, earlier in self._earlier.items():
+                signal.signal(each, earlier)  # type: ignore[arg-type]
+            self._earlier = {}
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._came is None:
+            self._came = now
+            self.note(number)
+        elif launched_rank() is None or now - self._came > SECONDS_PASSED_ON:
+            self.end_now()
 
 
 @dataclass(frozen=True)
@@ -418,3 +489,51 @@ def require_alone(config: RunConfig) -> None:
             help="start all of them: openwafer train CONFIG --systems "
             f"{config.systems}, or torchrun; to go on with one, set systems to 1",
         )
+
+
+def require_same_settings(systems: Systems, own: Mapping[str, str]) -> None:
+    """Refuse settings that differ by system; all of them call this, before there is a run.
+
+    Args:
+        systems: those of the run.
+        own: of this system, by their keys.
+
+    Raises:
+        OpenwaferError: ``systems-config``, on all of them.
+    """
+    told = [dict(one) for one in systems.gathered(dict(own), "its config") if isinstance(one, dict)]
+    differing = {
+        key: rank
+        for rank, one in zip(systems.ranks, told, strict=True)
+        for key in (told[0].keys() | one.keys()) - NOT_COMPARED
+        if told[0].get(key) != one.get(key)
+    }
+    if differing:
+        notes = [_note(key, rank, told) for key, rank in sorted(differing.items())]
+        ranks = ", ".join(sorted({str(rank) for rank in differing.values()}))
+        raise error(
+            "systems-config",
+            f"{ranks} was started with other settings than {systems.ranks[0]}",
+            notes=tuple(notes[:MAX_SHOWN]),
+            help="start all of them with the same config and the same --set",
+        )
+
+
+def _note(key: str, rank: Rank, told: Sequence[Mapping[str, str]]) -> str:
+    first, other = (one.get(key, "not set") for one in (told[0], told[rank.index]))
+    return f"{key} is {first} on rank 0, and {other} on rank {rank.index}"
+
+
+def gathered_reports(systems: Systems, own: GradientReport) -> list[GradientReport]:
+    """Those of all systems; each of them calls this when a pass is over."""
+    found = systems.gathered(own, "the norms of its gradients")
+    return [report for report in found if isinstance(report, GradientReport)]
+
+
+def gathered_counts(systems: Systems, own: UpdateCounts) -> UpdateCounts:
+    """Counts of the parameters of all systems; the leader calls this between two steps."""
+    others = []
+    for found in systems.answers(TellCounts(), "how often it has updated its parameters"):
+        assert isinstance(found, UpdateCounts)
+        others.append(found)
+    return own.joined(others)

@@ -15,7 +15,7 @@ from openwafer.config import InvalidFieldError, PathLike, load, path_of, to_flow
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.session import RunConfig, load_config
 from openwafer.training.session.building import tokenizer_of
-from openwafer.training.session.config import EvaluateConfig
+from openwafer.training.session.config_sections import EvaluateConfig
 from openwafer.training.session.run_conditions import run_conditions
 
 OPENING, CLOSING = "[{", "]}"

@@ -26,7 +26,7 @@ from openwafer.json_files import SealedFormat
 from openwafer.source import SourceText
 from openwafer.training.metrics import METRICS_FORMAT, VALIDATION_FORMAT, read_lines
 from openwafer.training.session import RunConfig, Session, load_config
-from openwafer.training.session.config import EvaluateConfig
+from openwafer.training.session.config_sections import EvaluateConfig
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.sweep.ablation import BASELINE, Choice
 

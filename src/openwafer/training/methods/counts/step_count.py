@@ -19,8 +19,7 @@ from openwafer.training.session.building import (
     expected_vocab_size,
     make_workload,
 )
-from openwafer.training.session.data_config import BatchConfig
-from openwafer.training.session.precision import Precision, Weights
+from openwafer.training.session.config_sections import BatchConfig, Precision, Weights
 from openwafer.training.stream.layers import Layer, partition
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode, faked
 from openwafer.training.stream.plan.operators import CountingMeter, StepCalls

@@ -18,7 +18,7 @@ from openwafer.training.models.build import width_of
 from openwafer.training.parametrization.mup import Mup, scale_initial_weights, take_mup
 from openwafer.training.parametrization.observation import Draws
 from openwafer.training.parametrization.roles import Kind, Role
-from openwafer.training.session.settings import Settings
+from openwafer.training.session.config_sections import Settings
 
 
 class Parametrization(StrEnum):

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 from openwafer.diagnostics import error
 from openwafer.training.parametrization.roles import Role, branch_factor, factors_of
-from openwafer.training.session.optimizer_config import OptimizerConfig
-from openwafer.training.session.settings import Settings
+from openwafer.training.session.config_sections import OptimizerConfig, Settings
 from openwafer.training.store.update_rules.optimizers import options_of
 
 DECAY = "weight_decay"

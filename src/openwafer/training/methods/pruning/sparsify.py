@@ -42,18 +42,19 @@ from openwafer.training.session.building import (
     DEFERRED_SHARE,
     SCRATCH_MIN_BYTES,
     SCRATCH_RESIDENT_BYTES,
+    open_saved_data,
     require_embeddings,
 )
-from openwafer.training.session.export import ExportFormat, export
 from openwafer.training.session.forward import require_tokens
-from openwafer.training.session.model_folder import (
+from openwafer.training.session.plan_table import show_remarks
+from openwafer.training.session.saved_model import (
     SHARD_BYTES,
+    ExportFormat,
     appearing_whole,
+    export,
     require_absent,
     write_shards,
 )
-from openwafer.training.session.opened_run import open_saved_data
-from openwafer.training.session.plan_table import show_remarks
 from openwafer.training.session.saved_run import SavedRun, read_newest
 from openwafer.training.session.session import Session
 from openwafer.training.store import ArraySpec

@@ -21,9 +21,9 @@ from openwafer.training.methods.sparsity.sparse_model import (
     shapes_of,
 )
 from openwafer.training.methods.sparsity.sparse_products import measured_products, products_to_pack
-from openwafer.training.session.parameter_groups import OF_MATRICES
+from openwafer.training.session.config_sections import Settings
+from openwafer.training.session.optimizers import OF_MATRICES
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.session.settings import Settings
 from openwafer.training.sparsity.choice import WrittenProducts
 from openwafer.training.sparsity.masks.one_shot import initial_mask
 from openwafer.training.sparsity.options import (

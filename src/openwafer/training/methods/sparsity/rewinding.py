@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
-from openwafer.training.session.saved_arrays import SavedWeights, checkpoint_arrays
+from openwafer.training.session.saved_run import SavedWeights, checkpoint_arrays
 from openwafer.training.sparsity.masks.algorithms import IMP
 from openwafer.training.sparsity.options import SparseParameter
 from openwafer.training.sparsity.packed_linear import (

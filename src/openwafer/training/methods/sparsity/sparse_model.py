@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from torch import nn
 
 from openwafer.diagnostics import Diagnostic, Severity, counted, error
-from openwafer.training.session.parameter_groups import tables_of
+from openwafer.training.session.optimizers import tables_of
 from openwafer.training.sparsity.masks.schedules import Target, require_capacity
 from openwafer.training.sparsity.options import SparseParameter, SparsityGroup
 from openwafer.training.sparsity.packed_linear import is_pattern, is_plain, rooms_of

@@ -20,10 +20,9 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.collectives.ordered_sums import Reduction
 from openwafer.training.metrics.run_record import PLAN
 from openwafer.training.plan_record import Activations, ExpertsWay, Mode, ModeChoice, PlanRecord
-from openwafer.training.session.building import plan_input
+from openwafer.training.session.building import ToPlan, plan_input
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import Inputs, ModelForward
-from openwafer.training.session.planning import ToPlan
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.systems import MeasuredSystems, blocks_of
 from openwafer.training.store import StoreOptions

@@ -25,15 +25,13 @@ from openwafer.training.session.building import (
     plan_input,
 )
 from openwafer.training.session.config import RunConfig
-from openwafer.training.session.forward import Inputs, ModelForward, model_inputs
-from openwafer.training.session.learning_rates import LearningRates
+from openwafer.training.session.forward import Inputs, ModelForward, model_inputs, seed_micro_batch
+from openwafer.training.session.optimizers import LearningRates
 from openwafer.training.session.pipelined.plan import Flows, as_one_system
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.saved_run import SavedRun, to_restore
-from openwafer.training.session.seeding import seed_micro_batch
-from openwafer.training.session.step_root import weigh
 from openwafer.training.session.systems import BegunStep, Systems, even_blocks
-from openwafer.training.session.trainer import CHECK_EVERY, Trainer
+from openwafer.training.session.trainer import CHECK_EVERY, Trainer, weigh
 from openwafer.training.step import GradientReport, NotFiniteError
 from openwafer.training.store import ParameterStore, Part, StoreOptions, Tier, load_checkpoint
 from openwafer.training.store.parameter_store import closed_on_error

@@ -1,0 +1,747 @@
+"""One run: opened with its data, model and store, its steps run and recorded, saved, and ended."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+from rich.console import Console
+from torch import nn
+from torch.optim import Optimizer
+
+from openwafer import atomic_file
+from openwafer.config import to_yaml
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, render
+from openwafer.trace import Trace
+from openwafer.training.data import Batch, TokenDataset
+from openwafer.training.methods.seam import MethodRun, RunParts
+from openwafer.training.metrics import (
+    METRICS_FORMAT,
+    VALIDATION_FORMAT,
+    StepMetrics,
+    StepWriter,
+    ValidationPoint,
+)
+from openwafer.training.metrics.progress import Progress
+from openwafer.training.metrics.run_record import ENVIRONMENT, TOKENS, describe_machine
+from openwafer.training.models import UserModule
+from openwafer.training.plan_record import Mode
+from openwafer.training.session.allocator import return_large_blocks, returning_holes
+from openwafer.training.session.building import (
+    Notify,
+    ToPlan,
+    build_hollow_model,
+    build_model,
+    build_shapes,
+    make_optimizers,
+    make_updater,
+    open_saved_data,
+    plan_input,
+    prepare_data,
+    require_embeddings,
+    take_weights,
+)
+from openwafer.training.session.config import RunConfig
+from openwafer.training.session.forward import remark_on_labels
+from openwafer.training.session.matmul_precision import measured_remark
+from openwafer.training.session.opened_model import (
+    OpenedModel,
+    evaluate,
+    held_out,
+    room_beside_weights,
+)
+from openwafer.training.session.optimizers import LearningRates, remark_on_schedule
+from openwafer.training.session.pipelined.plan import (
+    is_left_to_plan,
+    is_pipelined,
+    plan_systems,
+    require_room,
+    with_stages,
+)
+from openwafer.training.session.pipelined.running import BegunStages, LeadingStage, lead_stages
+from openwafer.training.session.plan_table import show_plan, show_remarks, show_sizes
+from openwafer.training.session.run_conditions import token_identity
+from openwafer.training.session.run_folder import RunFolder, RunLog, quoted
+from openwafer.training.session.run_state import BufferWatch, RunState, StoreSet
+from openwafer.training.session.saved_run import SavedRun, restore_execution
+from openwafer.training.session.shared_stores import openable, store_options, store_set
+from openwafer.training.session.step_meter import DiskTracks, StepMeter
+from openwafer.training.session.systems import BegunRun, Interruption, Systems, gathered_counts
+from openwafer.training.session.trainer import Trainer
+from openwafer.training.step import NotFiniteError, Outcome
+from openwafer.training.store import StoreOptions, list_checkpoints
+from openwafer.training.store.checkpoint import NOT_WRITTEN, keep_last, save_checkpoint
+from openwafer.training.stream.assemble import (
+    Planned,
+    assemble,
+    split_that_fits,
+)
+from openwafer.training.stream.execute.execution import Execution
+from openwafer.training.stream.link.updates import UpdateCounts
+from openwafer.training.stream.plan.report import to_json
+from openwafer.training.stream.replicas.replica_link import Replicas
+from openwafer.training.systems.owner import CommitStep, Flush
+
+
+@dataclass
+class OpenedRun:
+    """Everything of a run that one process holds.
+
+    Attributes:
+        config, folder: of the run.
+        dataset: the training split.
+        model: in training mode; its weights are in the store.
+        planned, execution, trainer: how steps are run.
+        buffers: finds the buffers that training changes.
+        methods: those that the config asks for.
+        systems: those of the run; ``None`` where there is one.
+        steps_done: the number of the next step.
+        stores: what the stores of several systems commit as; ``None`` where none do.
+    """
+
+    config: RunConfig
+    folder: RunFolder
+    dataset: TokenDataset
+    model: nn.Module
+    planned: Planned
+    execution: Execution
+    trainer: Trainer
+    buffers: BufferWatch
+    methods: tuple[MethodRun, ...]
+    systems: Systems | None = None
+    steps_done: int = 0
+    stores: StoreSet | None = None
+
+    @property
+    def shares_store(self) -> bool:
+        """Whether other systems have records in their stores, and not those of a stage."""
+        return self.config.shares_store and self.planned.stages is None
+
+    def batches(self, step: int) -> tuple[Batch, ...]:
+        """The micro-batches of a step that this system computes."""
+        num = self.config.batch.micro_batches_at(step)
+        is_whole = self.systems is None or self.planned.stages is not None
+        block = None if is_whole or self.systems is None else self.systems.block(num)
+        return self.dataset.micro_batches(step, num, block)
+
+    @property
+    def opened_model(self) -> OpenedModel:
+        """The model as it stands."""
+        return OpenedModel(
+            self.config,
+            self.model,
+            self.dataset.tokenizer,
+            self.execution,
+            self.steps_done,
+            room_beside_weights(self.planned),
+        )
+
+    def state(self) -> RunState:
+        """What a commit or checkpoint of this moment keeps."""
+        scaler = self.trainer.scaler
+        return RunState(
+            steps_done=self.steps_done,
+            counts=self.execution.updater.counts.of_wholes(),
+            loss_scale={} if scaler is None else scaler.state(),
+            data=self.dataset.fingerprint_until(self.steps_done),
+            seed=self.config.seed,
+            buffers=self.buffers.changed(),
+            undone=self.trainer.speculation.undone,
+            stores=self.stores,
+            methods={each.saved_as: each.state() for each in self.methods if each.saved_as},
+        )
+
+    def restore(self, state: RunState) -> None:
+        """Go on where another process was; the store holds the arrays of that step already."""
+        self.steps_done = state.steps_done
+        self.buffers.restore(state.buffers)
+        if self.trainer.scaler is not None and state.loss_scale:
+            self.trainer.scaler.restore(state.loss_scale)
+        self.trainer.speculation.restore(state.undone)
+        for method in self.methods:
+            if method.saved_as in state.methods:
+                method.restore(state.methods[method.saved_as])
+
+
+@contextmanager
+def opened(
+    config: RunConfig,
+    folder: RunFolder,
+    saved: SavedRun | None,
+    notify: Notify,
+    store: StoreOptions,
+    systems: Systems | None = None,
+) -> Iterator[OpenedRun]:
+    """Context in which a run is open: new, or as it was saved.
+
+    Args:
+        config: of the run.
+        folder: locked by the caller.
+        saved: where to go on; ``None`` begins at step 0.
+        notify: told what takes long.
+        store: how the store talks to the disk; the run listens to its transfers itself.
+        systems: those of the run, which this one leads; ``None`` where there is one.
+    """
+    return_large_blocks()
+    dataset = _open_data(config, folder, saved, notify)
+    vocab_size = dataset.tokenizer.vocab_size
+    require_embeddings(config.model, dataset.tokenizer)
+    notify("building the model")
+    model, weights = _build(config, folder, vocab_size, store, is_saved=saved is not None)
+    config = config.measured(model)
+    optimizers = make_optimizers(model, config, vocab_size)
+    tracks, buffers = DiskTracks(), BufferWatch(model)
+    opening = RunParts(model, dataset, folder, weights if saved is None else {})
+    methods = tuple(method.begin(opening) for method in config.methods())
+    notify("planning the step")
+    to_disk = store_options(replace(store, on_transfer=tracks.add), config, systems)
+    measured = None if systems is None else systems.measure()
+    parts = ToPlan(model, optimizers, vocab_size, to_disk, folder.store, weights.values(), measured)
+    planned = parts.planned(config) if systems is None else plan_systems(parts, config, folder)
+    if saved is not None:
+        saved = openable(saved, planned, config, folder, systems, notify)
+    stores = store_set(saved, config, planned)
+    if planned.stages is not None:
+        assert systems is not None
+        stages, counts = planned.stages.plan, _counts_of(saved)
+        begun = BegunStages(with_stages(config, len(stages.spans)), vocab_size, stages, counts)
+        execution: Execution = lead_stages(systems, planned, begun, saved, folder, weights)
+    else:
+        replicas = _joined(systems, _begun(config, dataset, planned, saved, stores))
+        execution = _execute(saved, model, planned, folder, weights, replicas)
+    weights.clear()
+    tracks.recorder = execution.recorder
+    try:
+        trainer = _make_trainer(config, model, execution, optimizers, systems, methods)
+        held = dataset, model, planned, execution, trainer, buffers, methods, systems
+        run = OpenedRun(config, folder, *held, stores=stores)
+        if saved is not None:
+            run.restore(saved.state)
+        yield run
+    finally:
+        execution.close()
+        execution.store.close()
+
+
+def _joined(systems: Systems | None, begun: BegunRun) -> Replicas | None:
+    """Begin the run on the other systems, if there are any; how weights and gradients pass."""
+    if systems is None:
+        return None
+    systems.begin(begun)
+    return systems.replicas_by(begun.config.reduction, begun.owners if begun.shares else {})
+
+
+def _make_trainer(
+    config: RunConfig,
+    model: nn.Module,
+    execution: Execution,
+    optimizers: Sequence[Optimizer],
+    systems: Systems | None,
+    methods: Sequence[MethodRun],
+) -> Trainer:
+    if isinstance(execution, LeadingStage):
+        return execution.trainer(optimizers)
+    rates = LearningRates(optimizers, config)
+    return Trainer(model, execution, rates, config, systems, methods)
+
+
+def _require_room(
+    config: RunConfig, folder: RunFolder, vocab_size: int, store: StoreOptions
+) -> None:
+    """Refuse what the store has no room for before weights are drawn: large ones go to a file."""
+    model = None if isinstance(config.model, UserModule) else build_shapes(config, vocab_size)
+    if model is None:
+        return
+    updater = make_updater(make_optimizers(model, config, vocab_size), model, config)
+    if is_pipelined(config):
+        require_room(model, updater, config)
+        return
+    try:
+        split_that_fits(model, updater, plan_input(config, store), folder=folder.store)
+    except OpenwaferError:
+        if not is_left_to_plan(config):
+            raise
+        require_room(model, updater, with_stages(config, config.systems))
+
+
+def _build(
+    config: RunConfig,
+    folder: RunFolder,
+    vocab_size: int,
+    store: StoreOptions,
+    *,
+    is_saved: bool,
+) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """The model, and its initial weights where nothing has been saved."""
+    if not is_saved:
+        _require_room(config, folder, vocab_size, store)
+        model = build_model(config, vocab_size, folder.path)
+        return model, take_weights(model, config)
+    written = type(config).load(folder.config)
+    model = build_hollow_model(config, vocab_size, folder.path)
+    config.require_same(written, model)
+    return model, {}
+
+
+def _counts_of(saved: SavedRun | None) -> UpdateCounts:
+    """Of the updates so far."""
+    return UpdateCounts() if saved is None else saved.state.counts
+
+
+def _begun(
+    config: RunConfig,
+    dataset: TokenDataset,
+    planned: Planned,
+    saved: SavedRun | None,
+    stores: StoreSet | None,
+) -> BegunRun:
+    found = None if saved is None else saved.found
+    ranks = range(config.systems) if config.shares_store else ()
+    return BegunRun(
+        config,
+        dataset.folder.parent.absolute(),
+        dataset.fingerprint,
+        planned.plan.contract,
+        planned.owners,
+        tuple(map(planned.share, ranks)),
+        _counts_of(saved),
+        dataset.tokenizer.vocab_size,
+        config.path.absolute(),
+        stores,
+        None if found is None or found.stores is None else found.step,
+        keeps_old=saved is not None and saved.is_chosen,
+    )
+
+
+def _execute(
+    saved: SavedRun | None,
+    model: nn.Module,
+    planned: Planned,
+    folder: RunFolder,
+    weights: Mapping[str, torch.Tensor],
+    replicas: Replicas | None,
+) -> Execution:
+    if saved is not None:
+        return restore_execution(saved, model, planned, folder, replicas)
+    # Nothing was saved, so what lies in the store's place was never promised to anyone.
+    folder.delete_store()
+    return assemble(model, planned, folder=folder.store, weights=weights, replicas=replicas)
+
+
+def _open_data(
+    config: RunConfig, folder: RunFolder, saved: SavedRun | None, notify: Notify
+) -> TokenDataset:
+    if saved is not None:
+        return open_saved_data(config, folder, saved)
+    return prepare_data(config, folder, notify)
+
+
+class Saver:
+    """Saves the steps of an open run.
+
+    Updates of a step may still be applied while the next one runs, so a step's state is noted
+    when the step ends and committed when the execution says that its updates are in the store.
+    """
+
+    def __init__(self, run: OpenedRun) -> None:
+        self._run = run
+        self._store = run.execution.store
+        # The systems, where others than this one have records.
+        self._owners = run.systems if run.shares_store else None
+        self._state = run.state()
+        self._last_checkpoint = -1
+        run.execution.on_updates_applied = self._updates_applied
+
+    @property
+    def commits(self) -> bool:
+        """Whether there is a disk tier, which is committed every step."""
+        return self._run.planned.uses_disk
+
+    def begin(self) -> None:
+        """Make the state the run begins with the first committed one."""
+        self._state = self._run.state()
+        if self.commits and self._store.step != self._state.steps_done:
+            self._commit(is_asked_for=True)
+
+    def note_step(self) -> None:
+        """Take the run's state at the end of a step, before its updates are applied."""
+        self._state = self._run.state()
+
+    def note_no_updates(self) -> None:
+        """The step noted last applies nothing, so that the store is up to date already."""
+        self._commit()
+
+    def checkpoint(self) -> Path:
+        """Write a checkpoint of the last step and delete those that are too many."""
+        self._flush()
+        path = self._write()
+        keep_last(self._run.folder.checkpoints, self._run.config.checkpoint.keep)
+        return path
+
+    def rescue(self) -> Path | None:
+        """Save the last step of a run that goes wrong; older checkpoints all stay.
+
+        Returns:
+            The checkpoint, or ``None`` where the store's commit is enough.
+        """
+        self.settle()
+        return None if self.commits else self._write()
+
+    def finish(self, *, is_complete: bool) -> Path | None:
+        """Make the last step durable; returns its checkpoint where there is to be one."""
+        self.settle()
+        # Stores of several systems are of use to as many alone.
+        may_move = self._owners is not None and not is_complete
+        is_wanted = may_move or (is_complete and self._run.config.checkpoint.at_end)
+        if self.commits and not is_wanted:
+            return None
+        return self.checkpoint()
+
+    def settle(self) -> None:
+        """Apply the updates of the last step, and wait until its commit is on disk."""
+        self._flush()
+        if self.commits:
+            self._store.commit_wait()
+
+    def _flush(self) -> None:
+        """Bring the stores of all systems up to date."""
+        if self._owners is not None:
+            self._owners.ask(Flush())
+        self._run.execution.flush()
+
+    def _write(self) -> Path:
+        state = self._complete_state()
+        if self._owners is not None:
+            counts = gathered_counts(self._owners, state.counts)
+            state = replace(state, counts=counts, stores=None)
+        if self._last_checkpoint == state.steps_done:
+            return list_checkpoints(self._run.folder.checkpoints)[-1]
+        path = save_checkpoint(
+            self._run.execution.records,
+            self._run.folder.checkpoints,
+            state.steps_done,
+            state.to_json(),
+            num_updates=state.counts.num_updates,
+        )
+        self._last_checkpoint = state.steps_done
+        return path
+
+    def _updates_applied(self) -> None:
+        counts = self._run.execution.updater.counts
+        self._commit(is_asked_for=self._run.execution.is_hook_due(counts.steps_applied))
+
+    def _commit(self, *, is_asked_for: bool = False) -> None:
+        """Commit, as all owners do by themselves unless they have to be asked for it."""
+        if self.commits:
+            state = self._complete_state()
+            if is_asked_for and self._owners is not None:
+                self._owners.ask(CommitStep(state.steps_done))
+            self._store.commit_begin(state.steps_done, state.to_json())
+
+    def _complete_state(self) -> RunState:
+        # The counts move when the updates do, which is after the state was noted.
+        return replace(self._state, counts=self._run.execution.updater.counts.of_wholes())
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How training ended.
+
+    Attributes:
+        folder: of the run.
+        steps_done: steps behind the run, over all processes.
+        is_complete: whether these are all its steps.
+        loss: of the last step; NaN when this process ran none.
+        checkpoint: the checkpoint written at the end, if one was.
+        interrupted_by: the signal that ended the run early, such as SIGINT; empty without one.
+    """
+
+    folder: Path
+    steps_done: int
+    is_complete: bool
+    loss: float
+    checkpoint: Path | None
+    interrupted_by: str
+
+
+def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interruption) -> TrainResult:
+    """Run the steps that are left.
+
+    SIGINT and SIGTERM end the run after the step under way, also where another system got them.
+
+    Raises:
+        OpenwaferError: ``loss-not-finite``, with the last good step saved; or whatever the store,
+            the device or the model meets.
+    """
+    log.write(f"training from step {run.steps_done} to {run.config.steps}")
+    for line in chain.from_iterable(method.describe() for method in run.methods):
+        log.write(line)
+    show_plan(run.planned.report, console)
+    show_sizes(run.config.batch.sizes, console)
+    remarks = [remark_on_labels(run.model), _other_schedule(run)]
+    remarks += [remark for method in run.config.methods() for remark in method.remarks(run.model)]
+    remarks += [remark for method in run.methods for remark in method.remarks()]
+    remarks.append(measured_remark(run.config))
+    show_remarks(remarks, console)
+    # Asked for before there is a run in the folder, as there may be no such documents.
+    validation_data = None if run.config.evaluate is None else held_out(run.dataset)
+    if run.steps_done:
+        console.print(f"goes on from step {run.steps_done}", highlight=False)
+    if run.steps_done < run.config.steps:
+        _describe(run)
+    with ExitStack() as stack:
+        stack.enter_context(returning_holes(run.planned.report.predicted_host_bytes))
+        for method in run.methods:
+            own_file = method.recording(run.folder, run.steps_done)
+            _tell_of_damage(stack.enter_context(own_file), console)
+        lines = _Lines(
+            log,
+            stack.enter_context(_metrics_writer(run, console)),
+            stack.enter_context(_validation_writer(run, console)),
+        )
+        progress = stack.enter_context(_progress(run, console))
+        loop = _Loop(run, Saver(run), lines, progress, validation_data)
+        result = loop.run(stack.enter_context(interruption))
+    for line in chain.from_iterable(method.summary() for method in run.methods):
+        log.write(line)
+        console.print(line, markup=False, highlight=False)
+    log.write(f"ended at step {result.steps_done}, checkpoint {result.checkpoint}")
+    return result
+
+
+def run_step(run: OpenedRun, saver: Saver) -> Outcome:
+    """Take the next step and save it; its last updates and their commit may be under way still.
+
+    Raises:
+        NotFiniteError: see :class:`Step`; nothing of the step was applied.
+    """
+
+    def settled() -> None:
+        run.steps_done += 1
+        saver.note_step()
+
+    made = run.trainer.take(run.steps_done, run.batches(run.steps_done), settled)
+    if made.coefficient is None:
+        saver.note_no_updates()
+    return made
+
+
+def _other_schedule(run: OpenedRun) -> Diagnostic | None:
+    if not run.steps_done:
+        return None
+    return remark_on_schedule(type(run.config).load(run.folder.config), run.config, run.steps_done)
+
+
+def _describe(run: OpenedRun) -> None:
+    """Write what the run folder says of the run before its first step."""
+    folder = run.folder
+    run.dataset.tokenizer.save(folder.path)
+    TOKENS.write(folder.path, token_identity(run.dataset))
+    ENVIRONMENT.write(folder.path, describe_machine(str(run.execution.device.torch_device)))
+    atomic_file.write_text(folder.plan, to_json(run.planned.report))
+    for method in run.methods:
+        method.lay_down(folder)
+    # The config comes last: from here on there is a run in this folder.
+    atomic_file.write_text(folder.config, to_yaml(run.config))
+
+
+def _metrics_writer(run: OpenedRun, console: Console) -> StepWriter[StepMetrics]:
+    writer = StepWriter(run.folder.metrics, METRICS_FORMAT, first_step=run.steps_done)
+    _tell_of_damage(writer.damaged, console)
+    return writer
+
+
+def _validation_writer(
+    run: OpenedRun, console: Console
+) -> AbstractContextManager[StepWriter[ValidationPoint] | None]:
+    if run.config.evaluate is None:
+        return nullcontext()
+    path = run.folder.validation
+    first_step = run.steps_done if path.exists() else 0
+    writer = StepWriter(path, VALIDATION_FORMAT, first_step=first_step)
+    _tell_of_damage(writer.damaged, console)
+    return writer
+
+
+def _tell_of_damage(damaged: Path | None, console: Console) -> None:
+    if damaged is None:
+        return
+    warning = Diagnostic(
+        Severity.WARNING,
+        "run-file-corrupt",
+        f"lines of the run's record were damaged, and are left out; they are in {damaged}",
+        help="nothing; what the run has learned is elsewhere",
+    )
+    console.print(render(warning), markup=False, highlight=False, soft_wrap=True)
+
+
+def _progress(run: OpenedRun, console: Console) -> Progress:
+    return Progress(
+        run.config.steps,
+        device_budget_bytes=run.planned.report.device_budget_bytes,
+        samples_before=run.config.batch.sizes.before,
+        first_step=run.steps_done,
+        log_every=run.config.log_every,
+        console=console,
+    )
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Files that grow by lines."""
+
+    log: RunLog
+    metrics: StepWriter[StepMetrics]
+    validation: StepWriter[ValidationPoint] | None
+
+
+class _Loop:
+    """Takes steps, and does between them what is due.
+
+    Args:
+        run: its steps.
+        saver: saves them.
+        lines: where each is written.
+        progress: shows them.
+        validation_data: held-out documents; ``None`` where nobody evaluates.
+    """
+
+    def __init__(
+        self,
+        run: OpenedRun,
+        saver: Saver,
+        lines: _Lines,
+        progress: Progress,
+        validation_data: TokenDataset | None,
+    ) -> None:
+        self._run = run
+        self._saver = saver
+        self._lines = lines
+        self._progress = progress
+        self._held_out = validation_data
+        self._meter = StepMeter(run.execution)
+        self._trace = Trace()
+
+    def run(self, interruption: Interruption) -> TrainResult:
+        run = self._run
+        self._saver.begin()
+        while run.steps_done < run.config.steps and not interruption.signal_name:
+            self._step(run.steps_done)
+            self._do_what_is_due()
+        is_complete = run.steps_done >= run.config.steps
+        interruption.has_ended_run = not is_complete
+        return TrainResult(
+            folder=run.folder.path,
+            steps_done=run.steps_done,
+            is_complete=is_complete,
+            loss=run.trainer.loss,
+            checkpoint=self._saver.finish(is_complete=is_complete),
+            interrupted_by="" if is_complete else interruption.signal_name,
+        )
+
+    def _step(self, step: int) -> None:
+        run = self._run
+        self._meter.start()
+        with self._traced(step):
+            try:
+                made = run_step(run, self._saver)
+            except NotFiniteError as found:
+                self._end_in_error(step, found)
+        metrics = self._meter.stop(
+            step,
+            loss=run.trainer.loss,
+            learning_rate=run.trainer.rates.at(step),
+            grad_norm=made.norm,
+            num_tokens=run.trainer.num_tokens,
+            systems=() if run.systems is None else run.systems.last_step,
+        )
+        for method in run.methods:
+            metrics = method.record(metrics)
+        self._lines.metrics.append(metrics)
+        self._progress.advance(metrics)
+
+    @contextmanager
+    def _traced(self, step: int) -> Iterator[None]:
+        recorder = self._run.execution.recorder
+        recorder.step = step
+        is_streamed = self._run.planned.plan.mode is Mode.STREAMED
+        if not is_streamed or step not in self._run.config.trace_steps:
+            yield
+            return
+        recorder.trace = self._trace
+        yield
+        recorder.trace = None
+        self._trace.write(self._run.folder.trace)
+
+    def _do_what_is_due(self) -> None:
+        config, steps_done = self._run.config, self._run.steps_done
+        is_last = steps_done == config.steps
+        if config.evaluate is not None and (is_last or steps_done % config.evaluate.every == 0):
+            self._evaluate(config.evaluate.batches)
+        if steps_done % config.checkpoint.every == 0 and not is_last:
+            self._checkpoint(steps_done)
+
+    def _checkpoint(self, steps_done: int) -> None:
+        """Write a checkpoint; a run goes on without, for what it has learned is in its memory."""
+        try:
+            path = self._saver.checkpoint()
+        except OpenwaferError as found:
+            if found.diagnostics[0].code != NOT_WRITTEN:
+                raise
+            warning = self._without_checkpoint(found.diagnostics[0], steps_done)
+            self._progress.note(render(warning))
+        else:
+            self._progress.note(f"step {steps_done}: checkpoint {path}")
+
+    def _without_checkpoint(self, found: Diagnostic, steps_done: int) -> Diagnostic:
+        config = self._run.config
+        next_step = min(steps_done + config.checkpoint.every, config.steps)
+        saved = list_checkpoints(self._run.folder.checkpoints)
+        return Diagnostic(
+            Severity.WARNING,
+            found.code,
+            found.message,
+            notes=(
+                f"the run goes on, and tries again after step {next_step}",
+                f"the newest checkpoint is {saved[-1]}" if saved else "there is no checkpoint yet",
+            ),
+            help="free some space on that disk",
+        )
+
+    def _evaluate(self, num_batches: int) -> None:
+        if self._held_out is None or self._lines.validation is None:
+            return
+        loss = evaluate(self._run.opened_model, self._held_out, num_batches)
+        step = self._run.steps_done - 1
+        point = ValidationPoint(step, loss)
+        for method in self._run.methods:
+            point = method.judged(point)
+        told = [text for method in self._run.methods if (text := method.tell(point))]
+        text = "; ".join([f"step {step + 1}: validation loss {loss:.4f}", *told])
+        if told:
+            self._lines.log.write(text)
+        self._lines.validation.append(point)
+        self._progress.note(text)
+
+    def _end_in_error(self, step: int, found: NotFiniteError) -> NoReturn:
+        run = self._run
+        unsaved: tuple[Diagnostic, ...] = ()
+        try:
+            where = f"are safe in {self._saver.rescue() or run.folder.store}"
+        except OpenwaferError as failure:
+            unsaved, where = failure.diagnostics, "could not be saved"
+        told = error(
+            "loss-not-finite",
+            f"step {step}: {found.what}",
+            notes=(
+                f"the learning rate of this step is {run.trainer.rates.at(step):.6g}",
+                f"nothing of the step was applied; the {step} steps before it {where}",
+            ),
+            help="lower optimizer.learning_rate, warm up longer or set clip_norm, and go on from "
+            f"an earlier checkpoint: openwafer resume {quoted(run.folder.path)} --checkpoint "
+            f"{quoted(run.folder.checkpoints)}/step-NNNNNNNN --set optimizer.learning_rate=...",
+        )
+        raise OpenwaferError(*told.diagnostics, *unsaved) from found
