@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from openwafer.training.methods.counts.step_count import count_step
+from openwafer.training.methods.step_count import count_step
 from openwafer.training.metrics import VALIDATION_FORMAT, read_lines
 from openwafer.training.session import load_config
 

@@ -14,7 +14,7 @@ import pytest
 from openwafer.cli.counted_task import task_of
 from openwafer.planning.system_plan import Activations, SystemPlan, TrainingTask, plan_system
 from openwafer.planning.systems import find_system
-from openwafer.training.methods.counts.layer_count import count_layers
+from openwafer.training.methods.step_count import count_layers
 from openwafer.training.models import TransformersModel
 from openwafer.training.session import RunConfig
 from openwafer.training.session.config_sections import BatchConfig

@@ -7,7 +7,7 @@ import pytest
 
 from openwafer.config import bytes_of, choice_of, path_of
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.methods.pruning.options import Pruning, PruningMethod
+from openwafer.training.methods.one_shot import Pruning, PruningMethod
 
 
 @pytest.mark.parametrize("size", ["2KiB", 2048, 2048.0])

@@ -168,7 +168,7 @@ TRAINING_FAULTS: Final = (
     Fault(
         "mask-not-written",
         "weights move to the places of a new mask, and the old mask stays",
-        "training/methods/sparsity/mask_updates.py",
+        "training/methods/mask_updates.py",
         "packed.copy_(room.packed(after))",
         "room.packed(after)",
         (
@@ -259,7 +259,7 @@ TRAINING_FAULTS: Final = (
     Fault(
         "attention-flops",
         "the backward of fused attention counts without the scores that it makes again",
-        "training/methods/counts/fused_kernels.py",
+        "training/methods/fused_kernels.py",
         "3 * query[-1] + 2 * gradient[-1]",
         "2 * query[-1] + 2 * gradient[-1]",
         (

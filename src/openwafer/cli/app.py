@@ -129,7 +129,7 @@ def plan(  # noqa: PLR0913 - a parameter is an option
     """Show where everything lives, the peak of memory and the time of a step; train nothing."""
     from rich.console import Console
 
-    from openwafer.training.methods.sparsity.sparse_model import remark_on_updates
+    from openwafer.training.methods.sparsity import remark_on_updates
     from openwafer.training.session import Session, show_plan
     from openwafer.training.session.matmul_precision import measured_remark
     from openwafer.training.session.plan_table import show_remarks, show_sizes

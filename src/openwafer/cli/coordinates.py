@@ -10,7 +10,7 @@ from rich.table import Table
 from openwafer.cli.pictures import BLUE, RED, picture
 from openwafer.cli.tables import plain_console
 from openwafer.diagnostics import error
-from openwafer.training.methods.mup.coordinates import (
+from openwafer.training.methods.coordinates import (
     FLAT,
     CoordinateCheck,
     Growth,

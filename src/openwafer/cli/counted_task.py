@@ -8,8 +8,7 @@ from openwafer.planning.placement import LayerLoad
 from openwafer.planning.system_plan import TrainingTask
 from openwafer.planning.systems import System
 from openwafer.planning.throughput import ModelShape
-from openwafer.training.methods.counts.layer_count import count_layers
-from openwafer.training.methods.counts.step_count import count_step
+from openwafer.training.methods.step_count import count_layers, count_step
 from openwafer.training.session import RunConfig
 
 

@@ -4,7 +4,7 @@ import json
 import shlex
 from pathlib import Path
 
-from openwafer.training.methods.pruning.sparsify import PrunedModel
+from openwafer.training.methods.sparsify import PrunedModel
 from openwafer.training.metrics.units import format_count, format_duration, format_share
 from openwafer.training.session import Calibration, Pruning, sparsify
 from openwafer.training.sparsity.masks.structures import Blocks

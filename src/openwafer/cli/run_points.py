@@ -7,7 +7,7 @@ from pathlib import Path
 
 from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.planning.laws import CurvePoint, TrainedPoint, read_points
-from openwafer.training.methods.counts.step_count import StepCount, count_step
+from openwafer.training.methods.step_count import StepCount, count_step
 from openwafer.training.metrics import RunRecord, ValidationPoint, load_run
 from openwafer.training.metrics.run_record import TOKENS
 from openwafer.training.session import RunConfig, Session

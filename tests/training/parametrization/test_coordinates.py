@@ -10,7 +10,7 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import TokenizerTraining
-from openwafer.training.methods.mup.coordinates import (
+from openwafer.training.methods.coordinates import (
     CoordinateCheck,
     Growth,
     check_coordinates,

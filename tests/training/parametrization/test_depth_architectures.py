@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.methods.mup.coordinates import check_depths, steepest
+from openwafer.training.methods.coordinates import check_depths, steepest
 from openwafer.training.models.build import with_widths
 from openwafer.training.session import RunConfig
 from tests.training.architectures import Architecture

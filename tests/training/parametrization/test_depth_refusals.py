@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.methods.mup.base_model import mup_of
-from openwafer.training.methods.mup.method import Parametrization
+from openwafer.training.methods.mup import Parametrization, mup_of
 from openwafer.training.models import GptConfig, ModelConfig, TransformersModel, UserModule
 from openwafer.training.parametrization.roles import Role
 from openwafer.training.session import RunConfig

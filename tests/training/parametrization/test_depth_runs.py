@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from torch import Tensor, nn
 
-from openwafer.training.methods.mup.method import Parametrization
+from openwafer.training.methods.mup import Parametrization
 from openwafer.training.models import GptConfig, build
 from openwafer.training.models.build import with_vocab_size
 from openwafer.training.session import RunConfig, Session

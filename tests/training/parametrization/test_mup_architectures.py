@@ -8,8 +8,8 @@ from _pytest.mark.structures import ParameterSet
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import TokenizerTraining
-from openwafer.training.methods.mup.coordinates import check_coordinates, steepest
-from openwafer.training.methods.mup.method import Parametrization
+from openwafer.training.methods.coordinates import check_coordinates, steepest
+from openwafer.training.methods.mup import Parametrization
 from openwafer.training.models import TransformersModel
 from openwafer.training.session import RunConfig
 from openwafer.training.session.config_sections import BatchConfig, OptimizerConfig

@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.methods.mup.method import Parametrization
+from openwafer.training.methods.mup import Parametrization
 from openwafer.training.models import GptConfig, ModelConfig, UserModule
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.building import build_hollow_model

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from openwafer.training.methods.mup.base_model import mup_of
+from openwafer.training.methods.mup import mup_of
 from openwafer.training.session.building import build_hollow_model, build_model, make_optimizers
 from openwafer.training.session.config_sections import OptimizerConfig
 from tests.training.parametrization.wide_models import VOCABULARY, WIDE_MODELS, WideModel

@@ -3,8 +3,7 @@
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.methods.mup.base_model import mup_of
-from openwafer.training.methods.mup.method import Parametrization
+from openwafer.training.methods.mup import Parametrization, mup_of
 from openwafer.training.models import UserModule
 from openwafer.training.parametrization.mup import Mup
 from openwafer.training.parametrization.roles import Kind

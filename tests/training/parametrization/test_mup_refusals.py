@@ -9,8 +9,7 @@ from torch import nn
 from openwafer import config as yaml_config
 from openwafer.diagnostics import OpenwaferError, render
 from openwafer.source import SourceText
-from openwafer.training.methods.mup.base_model import mup_of
-from openwafer.training.methods.mup.method import Parametrization
+from openwafer.training.methods.mup import Parametrization, mup_of
 from openwafer.training.models import GptConfig, ModelConfig, TransformersModel, UserModule
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import build_model, make_optimizers

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import prepare
-from openwafer.training.methods.mup.method import Parametrization
+from openwafer.training.methods.mup import Parametrization
 from openwafer.training.models import GptConfig, build
 from openwafer.training.models.build import with_vocab_size
 from openwafer.training.session import RunConfig, Session

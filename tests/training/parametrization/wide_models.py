@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openwafer.training.data import DataSource, SourceKind
-from openwafer.training.methods.mup.method import Parametrization
+from openwafer.training.methods.mup import Parametrization
 from openwafer.training.models import TransformersModel
 from openwafer.training.session import RunConfig
 from openwafer.training.session.config_sections import OptimizerConfig, TokensConfig

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.methods.counts.layer_count import count_layers
-from openwafer.training.methods.counts.step_count import count_step
+from openwafer.training.methods.step_count import count_layers, count_step
 from openwafer.training.models import GptConfig, Task, TransformersModel
 from tests.training.session.test_step_count import GPT, LENGTH, LLAMA, RUN
 

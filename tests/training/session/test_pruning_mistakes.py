@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.methods.pruning.layer_walk import calls_by_layer
+from openwafer.training.methods.one_shot import calls_by_layer
 from openwafer.training.session import Calibration, Pruning, PruningMethod, Session, sparsify
 from tests.training.session.tiny_runs import TinyData, quiet, tiny_config
 from tests.training.session.tiny_saved_models import save_model

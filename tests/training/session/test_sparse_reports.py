@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from openwafer.training.methods.sparsity.mask_log import picture_of
+from openwafer.training.methods.mask_updates import picture_of
 from openwafer.training.metrics import RunRecord, load_run
 from openwafer.training.metrics.report import render_report
 from openwafer.training.session import RunConfig, Session, show_plan

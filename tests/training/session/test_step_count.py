@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from openwafer.training.data import DataSource, SourceKind
-from openwafer.training.methods.counts.step_count import count_step
+from openwafer.training.methods.step_count import count_step
 from openwafer.training.models import GptConfig, TransformersModel
 from openwafer.training.models.build import build_without_weights, with_vocab_size
 from openwafer.training.noise_scale import Watched

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from torch import nn
 
-from openwafer.training.methods.sparsity.mask_updates import MaskUpdates
-from openwafer.training.methods.sparsity.sparse_model import remark_on_updates
+from openwafer.training.methods.mask_updates import MaskUpdates
+from openwafer.training.methods.sparsity import remark_on_updates
 from openwafer.training.sparsity.masks.one_shot import InitMethod
 from openwafer.training.sparsity.masks.schedules import AtSteps, EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparseParameter, SparsityGroup

@@ -9,7 +9,7 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.ordered_sums import Reduction
-from openwafer.training.methods.mup.method import Parametrization
+from openwafer.training.methods.mup import Parametrization
 from openwafer.training.metrics import METRICS_FORMAT, read_lines
 from openwafer.training.models import UserModule
 from openwafer.training.plan_record import Mode

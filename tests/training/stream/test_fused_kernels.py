@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
-from openwafer.training.methods.counts.fused_kernels import fused_kernels
+from openwafer.training.methods.fused_kernels import fused_kernels
 from openwafer.training.stream.plan.operators import CountingMeter
 
 TOKENS, HEADS, WIDTH = 256, 2, 16

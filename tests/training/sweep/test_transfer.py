@@ -6,7 +6,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import DataSource, SourceKind
-from openwafer.training.methods.mup.method import Parametrization
+from openwafer.training.methods.mup import Parametrization
 from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig
 from openwafer.training.session.config_sections import OptimizerConfig, TokensConfig

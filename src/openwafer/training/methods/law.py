@@ -7,9 +7,9 @@ from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import Diagnostic, Severity
 from openwafer.loss_laws import FAR, Interval, SavedLaw, read_law
 from openwafer.training.data.dataset import BatchSizes
-from openwafer.training.methods.counts.step_count import StepCount, count_step
 from openwafer.training.methods.noise_scale import NoiseScaleKeys
 from openwafer.training.methods.seam import Method, MethodRun, RunParts
+from openwafer.training.methods.step_count import StepCount, count_step
 from openwafer.training.metrics import ValidationPoint
 from openwafer.training.metrics.run_record import TokenIdentity
 from openwafer.training.session.config import RunConfig

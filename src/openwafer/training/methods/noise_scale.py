@@ -13,7 +13,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.json_files import convert
 from openwafer.training.methods.activation_sparsity import ActivationKeys
 from openwafer.training.methods.seam import Method, MethodRun, RunParts
-from openwafer.training.methods.sparsity.method import SparsityKeys
+from openwafer.training.methods.sparsity import SparsityKeys
 from openwafer.training.metrics import StepMetrics
 from openwafer.training.noise_scale import (
     ExampleNorms,

@@ -6,9 +6,9 @@ from openwafer.config import PathLike
 from openwafer.training.methods.activation_sparsity import ActivationKeys
 from openwafer.training.methods.averages import AverageKeys
 from openwafer.training.methods.law import LawKeys
-from openwafer.training.methods.mup.method import MupKeys
+from openwafer.training.methods.mup import MupKeys
 from openwafer.training.methods.noise_scale import NoiseScaleKeys
-from openwafer.training.methods.sparsity.method import SparsityKeys
+from openwafer.training.methods.sparsity import SparsityKeys
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """One run, from its config to its last checkpoint."""
 
-from openwafer.training.methods.pruning.options import Calibration, Pruning, PruningMethod
-from openwafer.training.methods.pruning.sparsify import sparsify
+from openwafer.training.methods.one_shot import Calibration, Pruning, PruningMethod
 from openwafer.training.methods.registered import RunConfig, load_config
+from openwafer.training.methods.sparsify import sparsify
 from openwafer.training.session.config_sections import MatmulPrecision, Precision, Weights
 from openwafer.training.session.following import follow
 from openwafer.training.session.opened_model import Sampling

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.methods.mup.method import Parametrization
+from openwafer.training.methods.mup import Parametrization
 from openwafer.training.models.build import width_of, with_widths
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import (

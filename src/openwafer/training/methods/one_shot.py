@@ -1,20 +1,27 @@
-"""The weights of a model in memory become sparse, one after the other."""
+"""The weights of a model in memory become sparse at once, one after the other.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+Where the inputs of weights count, passes of the model wait for each other at each layer, which can
+change before they go on. A pass is a forward in a greenlet. It stops where a layer begins, with
+whatever arguments the model's own code gives; so nothing needs to be known of how layers hand
+tensors to each other.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol
 
 import torch
+from greenlet import greenlet
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from openwafer.config import InvalidFieldError, convert_fields
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.data import Batch
-from openwafer.training.methods.pruning.layer_walk import calls_by_layer
-from openwafer.training.methods.pruning.options import Pruning, PruningMethod
-from openwafer.training.methods.sparsity.sparse_model import dense_by_default
+from openwafer.training.methods.sparsity import dense_by_default
 from openwafer.training.session.forward import forward_loss, model_inputs
 from openwafer.training.sparsity.masks.one_shot import (
     add_products,
@@ -26,8 +33,183 @@ from openwafer.training.sparsity.masks.one_shot import (
 )
 from openwafer.training.sparsity.masks.schedules import Target
 from openwafer.training.sparsity.masks.structures import Blocks
-from openwafer.training.sparsity.options import resolve
+from openwafer.training.sparsity.options import SparsityGroup, resolve
 from openwafer.training.stream.layers import partition
+
+
+class PruningMethod(StrEnum):
+    """What decides which weights are kept."""
+
+    MAGNITUDE = "magnitude"
+    RANDOM = "random"
+    WANDA = "wanda"
+    SPARSEGPT = "sparsegpt"
+
+    @property
+    def reads_inputs(self) -> bool:
+        """Whether it looks at what the weights are multiplied by."""
+        return self in (PruningMethod.WANDA, PruningMethod.SPARSEGPT)
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """Which weights of a model become zero.
+
+    Attributes:
+        sparsity: share of zeros in each weight, in [0, 1); may be left out beside n:m.
+        method: see :class:`PruningMethod`.
+        structure: 2:4 keeps two of every four weights of one output; 4x4 keeps whole blocks.
+        filters: globs of whole parameter names; none for all weights of linear modules but heads
+            and routers.
+        seed: of random masks.
+    """
+
+    sparsity: float | None = None
+    method: PruningMethod = PruningMethod.MAGNITUDE
+    structure: str | None = None
+    filters: tuple[str, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        structure = self.group.masks
+        if self.method.reads_inputs and isinstance(structure, Blocks):
+            raise InvalidFieldError(
+                "structure",
+                f"{self.method} ranks single weights and cannot keep blocks of {self.structure}",
+                help="choose n:m, such as 2:4, or the method magnitude",
+            )
+
+    @property
+    def group(self) -> SparsityGroup:
+        """The same as it is written in a run's config."""
+        return SparsityGroup(
+            self.sparsity, param_filter=self.filters or None, structure=self.structure
+        )
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Texts on which the inputs of weights are looked at.
+
+    Attributes:
+        texts: files, folders and globs of texts, or ``.jsonl`` and ``.parquet`` files with a column
+            ``text``; none takes what a run was trained on.
+        num_samples: most pieces of text, the first that there are.
+    """
+
+    texts: tuple[str, ...] = ()
+    num_samples: int = 128
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        if self.num_samples < 1:
+            raise InvalidFieldError(
+                "num_samples", f"expected at least 1, found {self.num_samples}", help="128 is usual"
+            )
+
+
+@dataclass(frozen=True)
+class WaitingCall:
+    """A call of a layer that a pass waits with.
+
+    Attributes:
+        layer: its path.
+        run: makes the call beside the pass; the result is of no further use.
+    """
+
+    layer: str
+    run: Callable[[], object]
+
+
+def calls_by_layer(
+    model: nn.Module, layers: Collection[str], passes: Sequence[Callable[[], object]]
+) -> Iterator[Sequence[WaitingCall]]:
+    """The calls of each layer, in the order in which the passes come to the layers.
+
+    The passes make their calls, with the layer as it is by then, when the next are asked for.
+    Behind the last they go on to their ends, to see that they come to no layer again.
+
+    Args:
+        model: whose ``forward`` the passes call, without gradients.
+        layers: paths of modules, none inside another.
+        passes: at least one.
+
+    Raises:
+        OpenwaferError: ``layers-differ`` where the passes do not go through the same layers, each
+            once.
+    """
+    hub = greenlet.getcurrent()
+    fibers = [greenlet(run) for run in passes]
+    with ExitStack() as stack:
+        for path in layers:
+            stack.enter_context(_pausing(model.get_submodule(path), path, hub))
+        stack.callback(_stop, fibers)
+        seen: set[str] = set()
+        while True:
+            found = [fiber.switch() for fiber in fibers]
+            calls = [call for call in found if isinstance(call, WaitingCall)]
+            reached = {call.layer for call in calls}
+            if not reached and seen == set(layers):
+                return
+            if len(calls) < len(fibers) or len(reached) > 1 or not reached.isdisjoint(seen):
+                raise _differing(reached, len(fibers) - len(calls), seen, layers)
+            seen |= reached
+            yield calls
+
+
+@contextmanager
+def _pausing(module: nn.Module, path: str, hub: greenlet) -> Iterator[None]:
+    forward = module.forward
+
+    def paused(*args: Any, **kwargs: Any) -> object:
+        if greenlet.getcurrent() is not hub:
+            hub.switch(WaitingCall(path, partial(_unchanged, module, path, *args, **kwargs)))
+        return forward(*args, **kwargs)
+
+    vars(module)["forward"] = paused
+    try:
+        yield
+    finally:
+        del vars(module)["forward"]
+
+
+def _unchanged(module: nn.Module, path: str, /, *args: Any, **kwargs: Any) -> object:
+    """Call a module whose arguments are needed again."""
+    given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+    versions = [tensor._version for tensor in given]
+    found: object = module(*args, **kwargs)
+    if versions != [tensor._version for tensor in given]:
+        raise error(
+            "layer-changes-inputs",
+            f"{path}, a {type(module).__name__}, changes its inputs in place, so that it cannot "
+            "be called twice with them",
+            help="choose the method magnitude, which needs no inputs",
+        )
+    return found
+
+
+def _stop(fibers: Sequence[greenlet]) -> None:
+    for fiber in fibers:
+        fiber.throw()
+
+
+def _differing(
+    reached: Collection[str], num_ended: int, seen: Collection[str], layers: Collection[str]
+) -> OpenwaferError:
+    again = sorted(set(reached).intersection(seen))
+    if again:
+        what = f"a pass comes to the layer {again[0]} more than once"
+    elif len(reached) > 1:
+        what = f"some passes come to {min(reached)}, others to {max(reached)}"
+    else:
+        missed = sorted(set(layers) - set(seen))
+        what = f"{num_ended} passes end and have not come to {', '.join(missed[:8])}"
+    return error(
+        "layers-differ",
+        f"the model cannot be pruned layer after layer: {what}",
+        help="leave such layers out by the filter, or choose the method magnitude",
+    )
 
 
 @dataclass(frozen=True)
@@ -237,10 +419,10 @@ def _refuse_tied(model: nn.Module, chosen: Mapping[str, object]) -> None:
         names.setdefault(id(parameter), []).append(name)
     for tied in names.values():
         if len(tied) > 1 and not chosen.keys().isdisjoint(tied):
-            raise _tied(tied)
+            raise _tied_weight(tied)
 
 
-def _tied(names: Sequence[str]) -> OpenwaferError:
+def _tied_weight(names: Sequence[str]) -> OpenwaferError:
     return error(
         "sparse-tied",
         f"the weight {names[0]!r} is used in {len(names)} places: {', '.join(names)}",

@@ -1,8 +1,4 @@
-"""The coordinate check: models of some widths are trained for a few steps and watched.
-
-Yang et al. 2022, arXiv:2203.03466, appendix D.1: under muP no activation grows with the width, at
-the beginning and after some steps of training.
-"""
+"""The coordinate check: models of some widths are trained for a few steps and watched."""
 
 import math
 import re
@@ -23,8 +19,13 @@ from torch.autograd.graph import Node
 
 from openwafer.diagnostics import error
 from openwafer.training.data import Batch
-from openwafer.training.methods.mup.base_model import layer_fields_of, mup_of, shapes_of
-from openwafer.training.methods.mup.method import MupKeys, Parametrization
+from openwafer.training.methods.mup import (
+    MupKeys,
+    Parametrization,
+    layer_fields_of,
+    mup_of,
+    shapes_of,
+)
 from openwafer.training.models.build import with_vocab_size, with_widths
 from openwafer.training.parametrization.depth import Layers, find_branches, layers_of
 from openwafer.training.session.building import build_model, expected_vocab_size, make_optimizers
@@ -33,10 +34,8 @@ from openwafer.training.session.forward import forward_loss, model_inputs
 MIN_SIZES = 2
 # Finite widths and few samples move slopes by a tenth or two; what is wrong, by a half or more.
 FLAT: Final = 0.3
-
 Series = Mapping[int, Sequence[float]]
 """Mean absolute activations by width: one for each layer and seed."""
-
 Found = dict[tuple[str, int], list[float]]
 """Sizes by module and step."""
 

@@ -1,38 +1,41 @@
-"""Reads a saved model, prunes it at once, and writes it again in the Hugging Face layout."""
+"""A saved model, or that of a run, is pruned at once and written again."""
 
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 import psutil
 import torch
+import transformers
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
 from openwafer.atomic_file import sync_path
 from openwafer.config import PathLike, path_of
-from openwafer.diagnostics import error
-from openwafer.training.data.tokenizer import load_tokenizer
-from openwafer.training.methods.pruning.one_shot import (
+from openwafer.diagnostics import counted, error
+from openwafer.training.data import DataSource, SourceKind, TokenDataset
+from openwafer.training.data.documents import read_documents
+from openwafer.training.data.tokenizer import Tokenizer, load_tokenizer
+from openwafer.training.labels import IGNORED_LABEL
+from openwafer.training.methods.one_shot import (
+    Calibration,
     PrunedWeight,
+    Pruning,
     is_linear,
     maps_to_prune,
     prune,
 )
-from openwafer.training.methods.pruning.options import Calibration, Pruning
-from openwafer.training.methods.pruning.progress import PruningProgress
-from openwafer.training.methods.pruning.samples import (
-    describe_samples,
-    sample_length,
-    samples_of_run,
-    samples_of_texts,
-)
-from openwafer.training.methods.sparsity.sparse_model import remark_on_dense
+from openwafer.training.methods.sparsity import remark_on_dense
+from openwafer.training.metrics.host_memory import read_host_memory
+from openwafer.training.metrics.units import format_bytes, format_duration
 from openwafer.training.models import CheckpointFolder, UserModule, build
 from openwafer.training.models.checkpoint_folder import CONFIG_FILE
 from openwafer.training.models.export import hugging_face_files
@@ -61,10 +64,103 @@ from openwafer.training.store import ArraySpec
 from openwafer.training.store.deferred_memory import DeferredMemory
 from openwafer.training.store.safetensors_file import read_header
 
+# As Wanda and SparseGPT are published.
+MOST_TOKENS: Final = 2048
+TABLES: Final = {".jsonl": SourceKind.JSONL, ".parquet": SourceKind.PARQUET}
 WEIGHT_FILES: Final = (
     *(".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth"),
     *(".h5", ".msgpack", ".gguf", ".onnx"),
 )
+
+
+def samples_of_texts(calibration: Calibration, tokenizer: Tokenizer, length: int) -> list[Tensor]:
+    """Samples of ``length`` tokens each, from the first documents of the texts on.
+
+    Raises:
+        OpenwaferError: ``calibration-short``, and what reading the texts raises.
+    """
+    tokens: list[int] = []
+    wanted = calibration.num_samples * length
+    for path in calibration.texts:
+        kind = TABLES.get(Path(path).suffix, SourceKind.TEXT)
+        for document in read_documents(DataSource(kind, (path,))):
+            tokens += [*tokenizer.encode(document.text), tokenizer.end_of_text_id]
+            if len(tokens) >= wanted:
+                break
+    num_samples = min(len(tokens), wanted) // length
+    if not num_samples:
+        raise error(
+            "calibration-short",
+            f"the texts have {counted(len(tokens), 'token')}, and a sample takes {length}",
+            help="give longer texts",
+        )
+    return list(torch.tensor(tokens[: num_samples * length]).reshape(num_samples, length))
+
+
+def samples_of_run(calibration: Calibration, dataset: TokenDataset) -> list[Tensor]:
+    """The first samples that a run was trained on, without padding."""
+    samples: list[Tensor] = []
+    wanted = min(calibration.num_samples, dataset.num_samples)
+    for step in count():
+        batch = dataset.batch(step)
+        rows = zip(batch.input_ids, batch.labels, strict=True)
+        samples += [ids[labels != IGNORED_LABEL] for ids, labels in rows]
+        if len(samples) >= wanted:
+            return samples[:wanted]
+    raise AssertionError
+
+
+def sample_length(model: transformers.PreTrainedModel) -> int:
+    """Tokens of a sample: as many as the model has positions for, and 2048 at most."""
+    # Not every architecture has a table or a limit of positions.
+    positions = getattr(model.config, "max_position_embeddings", None)
+    return min(positions, MOST_TOKENS) if isinstance(positions, int) else MOST_TOKENS
+
+
+def describe_samples(samples: Sequence[Tensor]) -> str:
+    """How much is looked at."""
+    num_tokens = sum(sample.numel() for sample in samples)
+    return f"{counted(num_tokens, 'token')} in {counted(len(samples), 'sample')}"
+
+
+class PruningProgress:
+    """Shows what is done while its ``with`` block lasts."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._start = time.perf_counter()
+        self._is_live = console.is_terminal and not console.is_dumb_terminal
+        self._bar = Progress(
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TextColumn("{task.description}", markup=False),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not self._is_live,
+        )
+        self._task = self._bar.add_task("")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        raised: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def tell(self, text: str, done: int, total: int) -> None:
+        """So much is done; ``text`` names the last of it."""
+        host = format_bytes(read_host_memory().resident_bytes)
+        self._bar.update(
+            self._task, completed=done, total=total, description=f"{text}  host {host}"
+        )
+        if not self._is_live:
+            seconds = format_duration(time.perf_counter() - self._start)
+            self._console.out(f"{done}/{total}  {text}  {seconds}  host {host}", highlight=False)
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""What a step of a run is made of, counted apart from any machine."""

@@ -1,1 +1,0 @@
-"""muP: settings that were tuned on a small model, scaled to a larger one."""

@@ -1,1 +1,0 @@
-"""A saved model is pruned at once and written again."""

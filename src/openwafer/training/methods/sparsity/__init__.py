@@ -1,1 +1,0 @@
-"""Sparse weights: masks that a run draws, updates and goes back with, and their products."""
