@@ -15,9 +15,7 @@ undone and run again in that order.
 """
 
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -30,48 +28,40 @@ from openwafer.training.stream.execute.activations import keeping
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.layer_state import MicroBatchOrder, Order
 from openwafer.training.stream.execute.snapshot import Snapshot
-from openwafer.training.stream.execute.thread_state import OpenContexts, RandomState, SharedCasts
+from openwafer.training.stream.execute.thread_state import (
+    OpenContexts,
+    RandomState,
+    SharedCasts,
+    refuse_inference,
+)
 from openwafer.training.stream.layers import Layer
 
 Forward = Callable[[], torch.Tensor]
 MAX_SHOWN: Final = 3
 
 
-@dataclass(frozen=True)
-class _Rotation:
-    """What the micro-batches of a pass have in common.
+class _Fiber:
+    """The forward of one micro-batch, with its own random state and its own contexts.
 
-    Attributes:
-        begin: is given the index of a micro-batch whose forward begins.
+    Args:
         random_now: the present random state.
         outside: contexts that are open around all of them.
-        copied: see :attr:`MicroBatchOrder.copied`.
     """
 
-    begin: Callable[[int], None]
-    random_now: Callable[[], RandomState]
-    outside: OpenContexts
-    copied: AbstractSet[int]
-
-
-class _Fiber:
-    """The forward of one micro-batch, with its own random state and its own contexts."""
-
-    def __init__(self, index: int, forward: Forward, rotation: _Rotation) -> None:
+    def __init__(
+        self,
+        index: int,
+        forward: Forward,
+        random_now: Callable[[], RandomState],
+        outside: OpenContexts,
+    ) -> None:
         self.index = index
         self.waits_for: Layer | None = None
         self.result: Any = None
-        self._forward = forward
-        self._rotation = rotation
+        self._random_now = random_now
         self._random: RandomState | None = None
-        self._contexts = rotation.outside
-        self._fiber = greenlet(self._run_forward)
-
-    def _run_forward(self) -> torch.Tensor:
-        copied = self._rotation.copied
-        self._rotation.begin(self.index)
-        with keeping(copied) if copied else nullcontext():
-            return self._forward()
+        self._outside = self._contexts = outside
+        self._fiber = greenlet(forward)
 
     def run(self, *visit: int) -> None:
         """Run to the next layer or to the end: from the beginning, or on from a layer's visit."""
@@ -83,8 +73,8 @@ class _Fiber:
             self.waits_for, self.result = None, reached
         else:
             self.waits_for = reached
-            self._random, self._contexts = self._rotation.random_now(), OpenContexts.now()
-        self._rotation.outside.restore()
+            self._random, self._contexts = self._random_now(), OpenContexts.now()
+        self._outside.restore()
 
     def stop(self) -> None:
         """Leave the forward where it stands: what closes its contexts finds them open."""
@@ -183,20 +173,23 @@ def _check_repeatable(
 def _rotate(
     executor: Executor, forwards: Sequence[Forward], seed: Callable[[int], None] | None
 ) -> list[Any]:
-    hub = greenlet.getcurrent()
-    # A forward that has no other beside it goes on where it stopped.
-    is_whole = len(forwards) > 1 and executor.order.draws_beside_torch
-    random_now = partial(RandomState.now, executor.device.torch_device, is_whole=is_whole)
-
-    def begin(index: int) -> None:
+    def run(index: int) -> torch.Tensor:
         executor.casts.go_on()
         if seed is not None:
             seed(index)
+        copied = executor.order.copied
+        with keeping(copied) if copied else nullcontext():
+            return forwards[index]()
 
     executor.order.begin_rotation(len(forwards))
+    if len(forwards) == 1:
+        return [_run_alone(executor, partial(run, 0))]
+    hub = greenlet.getcurrent()
+    is_whole = executor.order.draws_beside_torch
+    random_now = partial(RandomState.now, executor.device.torch_device, is_whole=is_whole)
     outside = OpenContexts.now()
-    rotation = _Rotation(begin, random_now, outside, executor.order.copied)
-    fibers = [_Fiber(index, forward, rotation) for index, forward in enumerate(forwards)]
+    numbers = range(len(forwards))
+    fibers = [_Fiber(index, partial(run, index), random_now, outside) for index in numbers]
     # Only gradients are told apart by micro-batch.
     executor.begin_pass(len(fibers) if torch.is_grad_enabled() else 1)
     try:
@@ -208,6 +201,27 @@ def _rotate(
             fiber.stop()
         outside.restore()
     return [fiber.result for fiber in fibers]
+
+
+def _run_alone(executor: Executor, forward: Forward) -> Any:
+    """Run a forward that has no other beside it; it leaves a layer where the next one begins."""
+    is_inference = torch.is_inference_mode_enabled()
+    executor.begin_pass()
+    executor.begin_micro_batch(0, None)
+
+    def enter(layer: Layer) -> int:
+        refuse_inference(outside=is_inference)
+        if executor.log.visits:
+            executor.leave()
+        visit = executor.enter(layer)
+        executor.begin_micro_batch(0, layer)
+        return visit
+
+    with executor.pausing(enter):
+        result = forward()
+    if executor.log.visits:
+        executor.leave()
+    return result
 
 
 def _stop(casts: SharedCasts, hub: greenlet, layer: Layer) -> int:

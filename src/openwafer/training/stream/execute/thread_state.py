@@ -142,13 +142,7 @@ class OpenContexts:
         Raises:
             OpenwaferError: ``stopped-in-inference``.
         """
-        if torch.is_inference_mode_enabled() is not self.is_inference:
-            raise error(
-                "stopped-in-inference",
-                "the model's forward calls a streamed layer inside torch.inference_mode(), which "
-                "micro-batches that take turns at a layer cannot leave",
-                help="write torch.no_grad() in its place",
-            )
+        refuse_inference(outside=self.is_inference)
         self.restore_all_but_inference()
 
     def restore_all_but_inference(self) -> None:
@@ -165,6 +159,17 @@ class OpenContexts:
         torch.clear_autocast_cache()
         _take_hooks()
         _push_hooks(self.hooks)
+
+
+def refuse_inference(*, outside: bool) -> None:
+    """Refuse a forward that stops in another mode of inference than there is outside of it."""
+    if torch.is_inference_mode_enabled() is not outside:
+        raise error(
+            "stopped-in-inference",
+            "the model's forward calls a streamed layer inside torch.inference_mode(), which "
+            "micro-batches that take turns at a layer cannot leave",
+            help="write torch.no_grad() in its place",
+        )
 
 
 def autocast_depth() -> int:
