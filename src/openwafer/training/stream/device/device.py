@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Final, Protocol, TypeAlias
 
 import psutil
@@ -262,6 +262,15 @@ class Device(Protocol):
         """Wait for all work submitted."""
 
 
+def brought(device: Device, on_host: torch.Tensor) -> torch.Tensor:
+    """A tensor on the device with the values of one in host memory, which may be changed then."""
+    on_device = torch.empty_like(on_host, device=device.torch_device)
+    transfer = device.upload(on_device, on_host, device.submitted())
+    transfer.wait()
+    transfer.wait_until_read()
+    return on_device
+
+
 class _Done:
     def wait(self) -> None:
         """Nothing to wait for."""
@@ -270,6 +279,7 @@ class _Done:
         """Nothing to wait for."""
 
 
+_NOTHING: Final = nullcontext()
 NO_TRANSFER: Final[Transfer] = _Done()
 """The transfer of what need not be copied."""
 
@@ -361,7 +371,7 @@ class CpuDevice:
 
     def host_section(self) -> AbstractContextManager[object]:
         """See :class:`Device`."""
-        return self.meter.paused()
+        return self.meter.paused() if self._is_metering else _NOTHING
 
     def submitted(self) -> Submitted:
         """See :class:`Device`."""
@@ -385,14 +395,14 @@ class CpuDevice:
             self.meter.give_up(tensor)
             return tensor
         # The rest of its storage may be in use.
-        with torch.no_grad(), self.meter.paused():
+        with torch.no_grad(), self.host_section():
             return tensor.clone(memory_format=torch.contiguous_format)
 
     def _copy(self, direction: str, destination: torch.Tensor, source: torch.Tensor) -> Transfer:
         rate = self.link_bytes_per_second
         if rate is None:
-            with torch.no_grad(), self.meter.paused():
-                destination.copy_(source)
+            with self.host_section():
+                destination.copy_(source.detach())
             return NO_TRANSFER
         link = self._links.get(direction)
         if link is None:

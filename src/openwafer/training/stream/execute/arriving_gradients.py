@@ -23,7 +23,7 @@ from torch import nn
 from torch.autograd.graph import Node, get_gradient_edge
 
 from openwafer.training.store.layout import slice_of
-from openwafer.training.stream.device.device import Device
+from openwafer.training.stream.device.device import Device, brought
 from openwafer.training.stream.device.weights import OWN_DATA, OWN_GRAD
 from openwafer.training.stream.layers import PINNED, Partition
 
@@ -241,14 +241,7 @@ class ArrivingGradients:
             for index, gradient in others:
                 self.watchers.show(index, name, gradient)
                 total.add_(gradient)
-        return self._on_device(total)
-
-    def _on_device(self, on_host: torch.Tensor) -> torch.Tensor:
-        on_device = torch.empty_like(on_host, device=self._device.torch_device)
-        transfer = self._device.upload(on_device, on_host, self._device.submitted())
-        transfer.wait()
-        transfer.wait_until_read()
-        return on_device
+        return brought(self._device, total)
 
     def forget(self) -> None:
         """Start anew, and drop the gradients that have arrived."""

@@ -11,7 +11,7 @@ from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.record_access import Arrays, LentParts, Records
 from openwafer.training.store.update_rules.update_pass import AVERAGE
-from openwafer.training.stream.device.device import ALWAYS_METERED, Device
+from openwafer.training.stream.device.device import ALWAYS_METERED, Device, brought
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.execute.arriving_gradients import GradientWatchers, MicroBatchWatcher
 from openwafer.training.stream.execute.execution import (
@@ -196,7 +196,7 @@ class DeviceResidentExecution(ResidentExecution):
     def _bring(self, name: str, loan: LentParts) -> None:
         """Make the parameter's tensors on the device; a state begins with the first update."""
         parameter = self._parameters[name]
-        parameter.data = self._on_device(loan.tensor(name, Part.WEIGHTS))
+        parameter.data = brought(self.device, loan.tensor(name, Part.WEIGHTS))
         states_kept = self._states_of(name)
         if AVERAGE in states_kept:
             states_kept.remove(AVERAGE)
@@ -212,7 +212,7 @@ class DeviceResidentExecution(ResidentExecution):
         # torch counts on the device for its fused kernels and ASGD, and in host memory otherwise.
         counts_on_device = group.get("fused") or isinstance(optimizer, torch.optim.ASGD)
         states = {
-            state: self._on_device(array) if array.ndim or counts_on_device else array.clone()
+            state: brought(self.device, array) if array.ndim or counts_on_device else array.clone()
             for state, array in kept.items()
         }
         if STEP not in states:
@@ -223,21 +223,13 @@ class DeviceResidentExecution(ResidentExecution):
     def _bring_average(self, name: str, loan: LentParts) -> None:
         """Averages on the device move in every step, so none of its moves may be missing."""
         counts = self.updater.counts
-        average = self._on_device(loan.tensor(state_name(AVERAGE, name), Part.STATES))
+        average = brought(self.device, loan.tensor(state_name(AVERAGE, name), Part.STATES))
         averaging = self.updater.averaging(name, counts.steps_applied)
         assert averaging is not None
         averaging.catch_up(average, self._parameters[name].detach())
         self._is_store_behind |= averaging.num_missed > 0
         counts.num_averaged[name] = counts.steps_applied
         self._averages[name] = average
-
-    def _on_device(self, on_host: torch.Tensor) -> torch.Tensor:
-        device = self.device
-        on_device = torch.empty_like(on_host, device=device.torch_device)
-        transfer = device.upload(on_device, on_host, device.submitted())
-        transfer.wait()
-        transfer.wait_until_read()
-        return on_device
 
     def _states_of(self, name: str) -> list[str]:
         """What the store keeps for a parameter beside its weights."""
