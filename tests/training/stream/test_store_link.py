@@ -168,7 +168,7 @@ def test_a_gradient_that_is_kept_again_is_added_to_though_room_was_asked_for(
     make_link: MakeLink,
 ) -> None:
     small = with_room_asked_for(make_link)
-    small.link.kept.add("0", "0.weight")
+    small.link.kept.add("0", ["0.weight"])
     small.push(0, 0.5)
     assert bool((small.kept(0) == 0.75).all())
 

@@ -194,8 +194,7 @@ class Owner:
         execution, kept = self._execution, self._execution.link.kept
         match asked:
             case KeepGradients(record, names):
-                for name in names:
-                    kept.add(record, name)
+                kept.add(record, names)
             case DiscardGradients(names):
                 kept.discard(names)
             case ApplyStep():

@@ -188,7 +188,7 @@ class LoopRecords:
         for name in names:
             record = self.record_of[name]
             if self.is_here(name):
-                self._link.kept.add(record, name)
+                self._link.kept.add(record, [name])
             elif not self.kept_elsewhere.has(record, name):
                 self.kept_elsewhere.add(record, name)
                 self._ask(self._owner_of[record], KeepGradients(record, (name,)))

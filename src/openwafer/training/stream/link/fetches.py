@@ -226,7 +226,7 @@ class _Lent:
 class Fetches:
     """Those under way, and the memory lent to the device.
 
-    Compute's own thread calls everything but :meth:`wait_to_serve`.
+    Compute's own thread calls everything but :meth:`wait` to serve.
 
     Args:
         idle: loans asked for ahead.
@@ -289,24 +289,24 @@ class Fetches:
         while self._thread is None and self._queue and self._queue[0].loan.is_ready:
             self._serve(self._queue.popleft())
 
-    def wait(self, loan: Loan) -> None:
-        """Wait for a loan in the compute thread; where that fails it is given back."""
-        with released_on_error(loan):
-            if loan.is_ready:
+    def wait(self, loan: Loan, *, is_to_serve: bool = False) -> None:
+        """Wait for a loan; where that fails it is given back.
+
+        Args:
+            is_to_serve: whether in the thread that serves, be it compute's or one beside it, and
+                not in compute's in any case.
+        """
+        try:
+            if loan.is_ready or (is_to_serve and self._thread is not None):
                 loan.wait()
                 return
             if self._thread is None:
                 self._serve_before(loan)
             with self._idle.awaiting(loan):
                 loan.wait()
-
-    def wait_to_serve(self, loan: Loan) -> None:
-        """The same in the thread that serves, be it compute's or one beside it."""
-        if self._thread is None:
-            self.wait(loan)
-        else:
-            with released_on_error(loan):
-                loan.wait()
+        except BaseException:
+            loan.release()
+            raise
 
     def _serve_before(self, loan: Loan) -> None:
         """Serve the fetches whose room a blocked loan may wait for."""
@@ -316,13 +316,16 @@ class Fetches:
     def _serve(self, fetch: _Fetch) -> Transfer:
         """Update if due, begin the copy, give the loan back; compute waits for the transfer."""
         record, loan = fetch.record, fetch.loan
-        self.wait_to_serve(loan)
+        self.wait(loan, is_to_serve=True)
         is_due = self._kept.is_due(record)
         changed = self._updates.changed_parts if is_due else ()
-        with released_on_error(loan, changed):
+        try:
             if is_due:
                 self._updates.apply(record, loan, *self._kept.take_due(record, loan))
             transfer = self._bring(fetch)
+        except BaseException:
+            loan.release(dirty=changed)
+            raise
         if fetch.keeps_loan and not is_due:
             self._idle.keep(record, loan)
         else:
@@ -399,17 +402,3 @@ class Fetches:
 def _is_viewed(lent: _Lent) -> bool:
     """Whether the layer's code holds on to an expert that it took; to other weights it may not."""
     return slice_of(lent.loan.record) is not None and is_shared(lent.memory)
-
-
-@contextmanager
-def released_on_error(loan: Loan, changed: Collection[Part] = ()) -> Iterator[None]:
-    """Context that gives a loan back when it is left by an exception.
-
-    Args:
-        changed: parts that may have been written to by then.
-    """
-    try:
-        yield
-    except BaseException:
-        loan.release(dirty=changed)
-        raise

@@ -1,8 +1,7 @@
 """Pushes: gradients on their way from the device, to be kept in the store or applied at once."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -50,6 +49,11 @@ class _Push:
     is_on_host: bool
     loan: Loan
     after: Submitted
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the gradients that are not zeros."""
+        return sum(one.nbytes for one in self.gradients.values() if one is not None)
 
 
 @dataclass(frozen=True)
@@ -154,54 +158,40 @@ class Pushes:
         return loan
 
     def _serve(self, push: _Push) -> None:
-        if self.timing is UpdateTiming.ON_PUSH:
-            self._update(push)
-        else:
-            self._keep(push)
+        is_applied = self.timing is UpdateTiming.ON_PUSH
+        self._fetches.wait(push.loan, is_to_serve=True)
+        try:
+            if is_applied:
+                self._update(push)
+            else:
+                self._keep(push)
+        finally:
+            push.loan.release(dirty=KEPT_PARTS if is_applied else (Part.GRADIENTS,))
         # Off the device before anybody learns that the push has ended.
         push.gradients.clear()
 
     def _update(self, push: _Push) -> None:
-        with self._lent(push.loan, KEPT_PARTS) as loan:
-            if self._step is None:
-                self._step = self._updates.updater.this_step(self.coefficient)
-            self._updates.apply(push.record, loan, self._all_on_host(push), self._step)
+        if self._step is None:
+            self._step = self._updates.updater.this_step(self.coefficient)
+        self._updates.apply(push.record, push.loan, self._all_on_host(push), self._step)
 
     def _keep(self, push: _Push) -> None:
-        with self._lent(push.loan, (Part.GRADIENTS,)) as loan, self._recorded(push):
+        with self._recorder.host("push", push.record, push.num_bytes), torch.no_grad():
             for name in self._kept.take_zeros(push.record):
-                loan.tensor(name, Part.GRADIENTS).zero_()
-            for name, gradient in push.gradients.items():
-                place = loan.tensor(name, Part.GRADIENTS)
-                is_kept = self._kept.has(push.record, name)
-                self._kept.add(push.record, name)
-                if is_kept:
+                push.loan.tensor(name, Part.GRADIENTS).zero_()
+            for name, is_new in self._kept.add(push.record, push.gradients).items():
+                gradient, place = push.gradients[name], push.loan.tensor(name, Part.GRADIENTS)
+                if not is_new:
                     place.add_(0.0 if gradient is None else self._on_host(push, gradient))
                 elif gradient is None:
                     place.zero_()
                 else:
                     self._copy(push, gradient, place)
 
-    @contextmanager
-    def _lent(self, loan: Loan, changed: tuple[Part, ...]) -> Iterator[Loan]:
-        """Context in which a loan's bytes are there, and after which it is given back."""
-        self._fetches.wait_to_serve(loan)
-        try:
-            yield loan
-        finally:
-            loan.release(dirty=changed)
-
-    @contextmanager
-    def _recorded(self, push: _Push) -> Iterator[None]:
-        moved = [gradient for gradient in push.gradients.values() if gradient is not None]
-        num_bytes = sum(gradient.nbytes for gradient in moved)
-        with self._recorder.host("push", push.record, num_bytes), torch.no_grad():
-            yield
-
     def _all_on_host(self, push: _Push) -> HostGradients:
         if self._thread is None:
             return push.gradients
-        with self._recorded(push):
+        with self._recorder.host("push", push.record, push.num_bytes), torch.no_grad():
             return {
                 name: None if gradient is None else self._on_host(push, gradient)
                 for name, gradient in push.gradients.items()

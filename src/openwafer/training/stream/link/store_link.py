@@ -155,6 +155,11 @@ class StoreLink:
         self._device = device
         # Where all is in memory, nothing is won by asking for it before.
         self._reads_ahead = store.has_disk_parts
+        self._strided = {
+            record: specs
+            for record, layout in store.layouts.items()
+            if (specs := [p.spec for p in layout.parts[Part.WEIGHTS] if p.spec.strides])
+        }
         self._next_fetches: Sequence[str] = ()
         self._foreseen_parts: frozenset[Part] = frozenset()
         self._idle = idle = IdleLoans(self._borrow)
@@ -173,8 +178,9 @@ class StoreLink:
         """
         self.timing = self._pushes.timing = timing
         self._pushes.coefficient = coefficient
-        keeps_gradients = timing is UpdateTiming.ON_FETCH
-        self._idle.foresees = FORESEEN | {Kind.PUSH} if keeps_gradients else FORESEEN
+        if self._reads_ahead:
+            keeps_gradients = timing is UpdateTiming.ON_FETCH
+            self._idle.foresees = FORESEEN | {Kind.PUSH} if keeps_gradients else FORESEEN
 
     def _tell(self, record: str) -> None:
         self.on_update(record)
@@ -183,8 +189,10 @@ class StoreLink:
 
     def begin_pass(self, actions: Sequence[Action]) -> None:
         """See :class:`HostLink`."""
-        self._idle.begin_pass(actions)
         self._pushes.begin_pass()
+        if not self._reads_ahead:
+            return
+        self._idle.begin_pass(actions)
         fetches = [action.target for action in actions if action.kind is Kind.FETCH]
         self._next_fetches = fetches[:READ_AHEAD]
         is_updated = any(action.kind is Kind.UPDATE for action in actions)
@@ -197,8 +205,9 @@ class StoreLink:
     def advance(self, position: int) -> None:
         """See :class:`HostLink`."""
         with self._device.host_section():
-            self._idle.drop_passed(position)
-            self._idle.read_ahead(self._must_wait)
+            if self._reads_ahead:
+                self._idle.drop_passed(position)
+                self._idle.read_ahead(self._must_wait)
             self._fetches.serve_ready()
             if self._next_fetches and self._idle.has_asked_for_all:
                 self._foresee_next_pass()
@@ -317,10 +326,10 @@ class StoreLink:
         self, record: str, gradients: Mapping[str, torch.Tensor]
     ) -> Mapping[str, torch.Tensor]:
         """The gradients with the strides of their weights, which autograd gives them only there."""
-        strided = [p.spec for p in self.store.layouts[record].parts[Part.WEIGHTS] if p.spec.strides]
-        wanted = {spec.name: spec.empty("meta") for spec in strided if spec.name in gradients}
-        if not wanted:
+        strided = self._strided.get(record)
+        if strided is None:
             return gradients
+        wanted = {spec.name: spec.empty("meta") for spec in strided if spec.name in gradients}
         with torch.no_grad():
             return {
                 **gradients,
@@ -359,7 +368,7 @@ class StoreLink:
         """Keep a gradient in the place of the one that is kept, if one is; no update is due."""
         with self.lent(record, Part.GRADIENTS, changes=True) as loan, torch.no_grad():
             loan.tensor(name, Part.GRADIENTS).copy_(gradient)
-        self.kept.add(record, name)
+        self.kept.add(record, [name])
 
     def take_kept(self, record: str) -> dict[str, torch.Tensor]:
         """Copies of the gradients of a record that wait for their step, and are kept no more."""

@@ -437,17 +437,23 @@ class KeptGradients:
         """Whether the store has bytes of gradients of the record that are kept, due or not."""
         return record in self._names and record not in self._zeros
 
-    def add(self, record: str, name: str) -> None:
-        """The gradient of a parameter is in the store; one that was applied may be so again."""
-        if not self.has(record, name):
-            self._names.setdefault(record, []).append(name)
+    def add(self, record: str, names: Iterable[str]) -> dict[str, bool]:
+        """The gradients of parameters are in the store; those that were applied may be so again.
+
+        Returns:
+            By name, whether the gradient was not kept already.
+        """
+        kept = self._names.get(record, ())
+        is_new = {name: name not in kept for name in names}
+        if is_new:
+            self._names[record] = [*kept, *(name for name in is_new if is_new[name])]
+        return is_new
 
     def add_zeros(self, record: str, names: Iterable[str]) -> None:
         """The gradients of a record are zero, of which no bytes are kept."""
         assert not self.has_bytes(record)
         self._zeros.add(record)
-        for name in names:
-            self.add(record, name)
+        self.add(record, names)
 
     def take_zeros(self, record: str) -> Collection[str]:
         """The parameters whose zeros are from now on in the store, where the caller puts them."""
