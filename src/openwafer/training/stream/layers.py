@@ -44,7 +44,7 @@ class Layer:
     parent: str | None = None
     slice_of: str | None = None
 
-    @property
+    @cached_property
     def records(self) -> tuple[str, ...]:
         """Records that must be on the device while the layer runs."""
         own = (self.name,) if self.parameters else ()

@@ -107,6 +107,7 @@ class DeviceWeights:
         uses: is told of what the model's code does with weights.
 
     Attributes:
+        held_bytes, lent_bytes: of the slots in use, and of those that are the host's memory.
         are_hidden: whether a forward is over and its backward is still to come, or has failed.
         has_earlier_gradients: whether a plain loop would have gone back through other micro-batches
             of the step before the forward under way.
@@ -138,10 +139,9 @@ class DeviceWeights:
             for record, places in self._places.items()
         }
         self._held: dict[str, HeldRecord] = {}
-        self._held_bytes = self._lent_bytes = 0
+        self.held_bytes = self.lent_bytes = 0
         # Records whose memory the host is going to lend.
         self._expected: set[str] = set()
-        self._watched_classes: dict[type[nn.Parameter], type[nn.Parameter]] = {}
         # What code has been given as the data of bound parameters, by a parameter's identity.
         self._given: dict[int, list[torch.Tensor]] = {}
         # How often weights that a forward may have used got other values.
@@ -151,6 +151,11 @@ class DeviceWeights:
         self._updated_at: dict[str, int] = {}
         self._released_class: type[nn.Parameter] | None = None
         self._own_classes = {name: type(held) for name, held in self.parameters.items()}
+        bound = {
+            kind: self._watched(kind) if are_watched else kind
+            for kind in {*self._own_classes.values()}
+        }
+        self._bound_classes = {name: bound[kind] for name, kind in self._own_classes.items()}
         self._by_storage: dict[int, str] = {}
         # Storages of slices that were dropped while the layer's code held views of them.
         self._viewed: dict[str, weakref.ref[torch.UntypedStorage]] = {}
@@ -167,16 +172,6 @@ class DeviceWeights:
         }
         for name, parameter in never_bound.items():
             OWN_DATA.__set__(parameter, self._nothing[name])
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of the slots in use."""
-        return self._held_bytes
-
-    @property
-    def lent_bytes(self) -> int:
-        """Bytes of those that are the host's memory."""
-        return self._lent_bytes
 
     def memory(self) -> list[torch.Tensor]:
         """All memory that weights have on the device, slots without a record included."""
@@ -210,7 +205,7 @@ class DeviceWeights:
 
     def _hold(self, held: HeldRecord, record: str) -> HeldRecord:
         self._held[record] = held
-        self._held_bytes += held.slot.numel()
+        self.held_bytes += held.slot.numel()
         return held
 
     def new_slot(self, record: str) -> torch.Tensor:
@@ -256,25 +251,19 @@ class DeviceWeights:
         self.are_hidden = False
         if lent is not None:
             self._expected.remove(record)
-            self._lent_bytes += lent.numel()
+            self.lent_bytes += lent.numel()
             held = self._hold(HeldRecord(lent, is_lent=True), record)
         else:
             held = self._held[record]
         held.is_bound, held.num_users = True, _num_users(held.slot)
         self._by_storage[held.slot.untyped_storage()._cdata] = record
         held.thread, held.next_node = get_ident(), next_sequence_nr()
-        for name, view in self.views(record).items():
-            _set_class(self.parameters[name], self._bound_class(name))
-            OWN_DATA.__set__(self.parameters[name], view)
+        for name, view in self.views_of(record, held.slot).items():
+            parameter = self.parameters[name]
+            if parameter.__class__ is not self._bound_classes[name]:
+                parameter.__class__ = self._bound_classes[name]
+            OWN_DATA.__set__(parameter, view)
         held.versions = self._versions_of(record)
-
-    def _bound_class(self, name: str) -> type[nn.Parameter]:
-        own = self._own_classes[name]
-        if not self.are_watched:
-            return own
-        if own not in self._watched_classes:
-            self._watched_classes[own] = self._watched(own)
-        return self._watched_classes[own]
 
     def _watched(self, kind: type[nn.Parameter]) -> type[nn.Parameter]:
         """A class like ``kind``: notes what its parameters give as data, and guards gradients."""
@@ -332,10 +321,6 @@ class DeviceWeights:
         given = self._given.pop(id(self.parameters[name]), ())
         return any(data._version for data in given)
 
-    def views(self, record: str) -> dict[str, torch.Tensor]:
-        """The record's slot as its weights, by parameter name."""
-        return self.views_of(record, self._held[record].slot)
-
     def views_of(self, record: str, slot: torch.Tensor) -> dict[str, torch.Tensor]:
         """Any memory of the record's size as its weights, by parameter name."""
         with torch.no_grad():
@@ -387,7 +372,7 @@ class DeviceWeights:
         if self._released_class is not None:
             for record in self._by_storage.values():
                 for name in self._names[record]:
-                    self.parameters[name].__class__ = kind or self._bound_class(name)
+                    self.parameters[name].__class__ = kind or self._bound_classes[name]
 
     def release_as(self, kind: type[nn.Parameter]) -> None:
         """Parameters are of that class while their weights are away."""
@@ -412,7 +397,7 @@ class DeviceWeights:
         written = self._written(record) if held.is_bound else []
         del self._held[record]
         self._by_storage.pop(slot.untyped_storage()._cdata, None)
-        self._held_bytes -= slot.numel()
+        self.held_bytes -= slot.numel()
         self.unbind(record)
         is_watched = held.is_bound and slice_of(record) is None and not has_failed
         is_kept = is_watched and _num_users(slot) > held.num_users
@@ -420,7 +405,7 @@ class DeviceWeights:
         if is_viewed and not has_failed:
             self._viewed[record] = weakref.ref(slot.untyped_storage())
         if held.is_lent:
-            self._lent_bytes -= slot.numel()
+            self.lent_bytes -= slot.numel()
         elif not is_viewed:
             self._pool.setdefault(slot.numel(), []).append(slot)
             self._pooled_bytes += slot.numel()
@@ -463,7 +448,9 @@ class DeviceWeights:
         for name in self._names[record]:
             parameter = self.parameters[name]
             OWN_DATA.__set__(parameter, self._nothing[name])
-            _set_class(parameter, self._released_class or self._bound_class(name))
+            kind = self._released_class or self._bound_classes[name]
+            if parameter.__class__ is not kind:
+                parameter.__class__ = kind
 
     def released_parameter(self, tensor: torch.Tensor) -> str | None:
         """Name of the parameter that ``tensor`` is a view of, if its weights are not here."""
@@ -559,11 +546,6 @@ def _guarded(kind: type[nn.Parameter], check: Callable[..., None]) -> type[nn.Pa
         "__qualname__": kind.__qualname__,
     }
     return type(kind.__name__, (kind,), attributes)
-
-
-def _set_class(parameter: nn.Parameter, kind: type[nn.Parameter]) -> None:
-    if parameter.__class__ is not kind:
-        parameter.__class__ = kind
 
 
 def is_shared(tensor: torch.Tensor) -> bool:

@@ -44,30 +44,23 @@ class Kept:
     so that is done here. A plain loop has gone back through a micro-batch before the next one
     writes to the model's own tensors, such as statistics. Where micro-batches of one pass do that,
     those tensors are copied.
+
+    Args:
+        copied: storages of which a copy is kept, as the numbers that torch has for them.
     """
 
     __slots__ = ("__weakref__", "_held", "_version")
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        # The tensor, or what brings its values back.
-        self._held: torch.Tensor | Callable[[], torch.Tensor] = tensor
-        self._version = tensor._version
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor, copied: AbstractSet[int]) -> "Kept":
-        """Keep a tensor.
-
-        Args:
-            copied: storages of which a copy is kept, as the numbers that torch has for them.
-        """
-        kept = tensor
-        if shares_storage(tensor, copied):
-            kept = tensor.detach().clone()
+    def __init__(self, tensor: torch.Tensor, copied: AbstractSet[int]) -> None:
+        if copied and shares_storage(tensor, copied):
+            tensor = tensor.detach().clone()
         elif tensor.grad_fn is not None:
             # A result that its own node saves would keep the node, and no collector sees that
             # cycle: a graph that no backward has come to would never go.
-            kept = tensor.detach()
-        return cls(kept)
+            tensor = tensor.detach()
+        # The tensor, or what brings its values back.
+        self._held: torch.Tensor | Callable[[], torch.Tensor] = tensor
+        self._version = tensor._version
 
     @property
     def movable(self) -> torch.Tensor | None:
@@ -115,7 +108,7 @@ def shares_storage(tensor: torch.Tensor, storages: AbstractSet[int]) -> bool:
 
 def keeping(copied: AbstractSet[int]) -> saved_tensors_hooks:
     """Context for code beside the layers, which copies what it saves of these storages."""
-    return saved_tensors_hooks(lambda tensor: Kept.of(tensor, copied), Kept.as_saved)
+    return saved_tensors_hooks(lambda tensor: Kept(tensor, copied), Kept.as_saved)
 
 
 # Smaller storages stay on the device: their transfer costs more than their bytes.
@@ -203,6 +196,8 @@ class Frame:
         return self._pack_activation(tensor)
 
     def _unpack(self, packed: object) -> torch.Tensor:
+        if type(packed) is Kept:
+            return packed.as_saved(self._layer)
         if isinstance(packed, WeightHandle):
             self._weights.check_not_updated(packed.record, self._num_updates)
             is_alone = len(self._records) == 1
@@ -217,13 +212,13 @@ class Frame:
         return islice(behind, 1, 1 + MOST_AHEAD)
 
     def _pack_activation(self, tensor: torch.Tensor) -> object:
-        kept = Kept.of(tensor, self._copied)
+        kept = Kept(tensor, self._copied)
         self._kept.append(ref(kept))
         return kept
 
     def _unpack_activation(self, packed: object) -> torch.Tensor:
-        assert isinstance(packed, Kept)
-        return packed.as_saved(self._layer)
+        """Bring back what is no weight and is not kept."""
+        raise AssertionError(f"a frame that keeps activations has none packed as {type(packed)}")
 
     def move_to_host(self) -> None:
         """Let activations that wait on the device wait in host memory."""
@@ -316,8 +311,7 @@ class OffloadFrame(Frame):
         return _OffloadedTensor(known.storage, Geometry.of(tensor))
 
     def _unpack_activation(self, packed: object) -> torch.Tensor:
-        if not isinstance(packed, _OffloadedTensor):
-            return super()._unpack_activation(packed)
+        assert isinstance(packed, _OffloadedTensor)
         return packed.restored()
 
 
