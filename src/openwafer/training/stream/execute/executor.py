@@ -64,6 +64,7 @@ class NestedRecords:
         release: takes a record off the device.
 
     Attributes:
+        names: of the nested records.
         capacity_bytes: device bytes for all of them.
     """
 
@@ -81,13 +82,7 @@ class NestedRecords:
         # Bytes by record, that of the last use last.
         self._held: dict[str, int] = {}
         self._held_bytes = 0
-        self._names = _records_of(split, is_nested=True) - _records_of(split, is_nested=False)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __contains__(self, record: str) -> bool:
-        return record in self._names
+        self.names = _records_of(split, is_nested=True) - _records_of(split, is_nested=False)
 
     def use(self, record: str, ahead: Sequence[str] = ()) -> None:
         """Begin the fetch of a record that is not there.
@@ -103,7 +98,7 @@ class NestedRecords:
             self._release_oldest(self._surplus(record), self._held)
             self._begin(record)
         for one in ahead:
-            if one in self._names and not self._weights.holds(one):
+            if one in self.names and not self._weights.holds(one):
                 left = [held for held in self._held if held != record and held not in ahead]
                 surplus = self._surplus(one)
                 if surplus > sum(map(self._held.__getitem__, left)):
@@ -206,7 +201,9 @@ class Executor:
         self.gradients = ArrivingGradients(split, weights.parameters, device)
         self.gradients.keeps_parts = link.adds_in_turn
         self.nested = NestedRecords(split, weights, self._fetch_nested, self.release)
-        self._streamed = [one for one in split.records if one != PINNED and one not in self.nested]
+        self._streamed = [
+            one for one in split.records if one != PINNED and one not in self.nested.names
+        ]
         self.experts = ExpertPass(
             weights.forms, self.use_nested, lambda: self._phase, lambda: self.micro_batch
         )
@@ -234,7 +231,7 @@ class Executor:
         self._undo = self.experts.attach(model, split)
         calls = attach_calls(model, split, self.run_layer, self.run_root, self.run_part)
         self._undo.push(calls)
-        hooks = attach_hooks(weights.parameters, self.expect_gradient, self.take_gradient)
+        hooks = attach_hooks(weights.parameters, self.end_failed_backward, self.take_gradient)
         self._undo.push(hooks)
 
     def observe(self, observer: PassObserver) -> None:
@@ -321,19 +318,19 @@ class Executor:
         come between the two. The weights then come on demand. A backward inside a layer's forward
         ends nothing.
         """
-        self._end_failed_backward()
-        match self._phase:
-            case Phase.RECOMPUTE | Phase.LAYER:
-                return
-            case _ if torch.is_grad_enabled():
-                raise graph_of_backward(f"{what} {name!r}")
-            case Phase.BACKWARD:
-                return
-            case Phase.IDLE:
-                self._open(Phase.BACKWARD, None)
-            case Phase.FORWARD:
-                self._phase = Phase.BACKWARD
-                self.weights.show()
+        self.end_failed_backward()
+        phase = self._phase
+        if phase is Phase.RECOMPUTE or phase is Phase.LAYER:
+            return
+        if torch.is_grad_enabled():
+            raise graph_of_backward(f"{what} {name!r}")
+        if phase is Phase.BACKWARD:
+            return
+        if phase is Phase.IDLE:
+            self._open(Phase.BACKWARD, None)
+        else:
+            self._phase = Phase.BACKWARD
+            self.weights.show()
         # Whoever is told of the backward may want to be called behind its end.
         end, weights = partial(self.end_pass), self.weights
         self._end = ref(end, lambda _: weights.hide())
@@ -341,8 +338,8 @@ class Executor:
         for observer in self._observers:
             observer.begin_backward()
 
-    def _end_failed_backward(self) -> None:
-        """What a backward that failed has left comes before what another one brings."""
+    def end_failed_backward(self, *_gradient: torch.Tensor) -> None:
+        """What a backward that failed has left comes before a gradient that another one brings."""
         if self._end is not None and self._end() is None:
             self.end_pass()
 
@@ -377,7 +374,12 @@ class Executor:
                 rest.callback(self.release, record)
 
     def _check_schedule(self) -> None:
-        if self.schedule is None or not self._walk.actions or self.log.unplanned or self.nested:
+        if (
+            self.schedule is None
+            or not self._walk.actions
+            or self.log.unplanned
+            or self.nested.names
+        ):
             return
         for observer in self._observers:
             observer.end_pass(self.schedule, self.log)
@@ -571,9 +573,11 @@ class Executor:
         """Bring back a record whose weights the backward pass wants; see :meth:`use_nested`."""
         record = records[0]
         self._join_backward("record", record)
-        if record in self.nested:
+        if record in self.nested.names:
             self.use_nested(records)
-            pushed = filter(self.gradients.are_expected, filter(self.nested.__contains__, records))
+            pushed = filter(
+                self.gradients.are_expected, filter(self.nested.names.__contains__, records)
+            )
             with self.device.host_section():
                 self.link.expect_pushes(tuple(pushed))
             return
@@ -591,10 +595,6 @@ class Executor:
         self._unplanned_records.clear()
 
     # Gradients.
-
-    def expect_gradient(self, _gradient: torch.Tensor) -> None:
-        """A gradient is about to be added to a parameter."""
-        self._end_failed_backward()
 
     def take_gradient(self, name: str, _parameter: torch.Tensor) -> None:
         """A gradient has been added to a parameter: push its record if that was the last."""

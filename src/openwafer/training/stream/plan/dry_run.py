@@ -397,7 +397,7 @@ class _Stage(PassObserver):
         )
 
     def _nested(self) -> tuple[tuple[Kind, str], ...]:
-        nested = self.executor.nested
+        nested = self.executor.nested.names
         return tuple(
             (kind, name)
             for kind, name in self.executor.log.executed
