@@ -65,7 +65,6 @@ STARS_OF_LOCAL_TUPLES = {
     "sparsity/kernels/index.py",
     "sparsity/linear.py",
     "sparsity/products.py",
-    "store/update_rules/rules.py",
     "stream/stages/stage_execution.py",
 }
 OWN_SYSTEM_ERRORS = {"KeyboardInterrupt", "SystemExit"}

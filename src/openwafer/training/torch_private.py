@@ -34,10 +34,6 @@ from torch.distributed.distributed_c10d import _get_default_store
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 
-# What torch.optim exports of other rules: the function below the optimizer's class.
-from torch.optim._adafactor import adafactor
-from torch.optim._muon import muon
-
 # How torch's own functions take containers of tensors apart.
 from torch.utils import _pytree as pytree
 from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
@@ -60,10 +56,8 @@ __all__ = [
     "Store",
     "TCPStore",
     "TorchDispatchMode",
-    "adafactor",
     "is_fake",
     "is_in_torch_dispatch_mode",
-    "muon",
     "pytree",
 ]
 

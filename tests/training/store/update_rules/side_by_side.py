@@ -52,7 +52,7 @@ class SideBySide:
     def step(
         self, gradients: Mapping[torch.nn.Parameter, torch.Tensor], scale: float = 1.0
     ) -> None:
-        """One step on both sides; parameters without a gradient skip it."""
+        """One step on both sides, which only reads gradients; those without one skip it."""
         rules = self.translator.rules()
         for parameter in self.stored:
             # Autograd, too, gives a gradient the strides of its parameter.
@@ -62,9 +62,12 @@ class SideBySide:
         for rule, group in zip(rules, self.optimizer.param_groups, strict=True):
             params = [parameter for parameter in group["params"] if parameter in gradients]
             for parameter in params:
+                before = gradients[parameter].clone()
                 update = self._update(parameter, gradients[parameter])
                 update_parameter(rule, update, gradient_scale=scale, run_elements=self.run_elements)
                 self.stored[parameter].num_updates += 1
+                if not self.translator.writes_gradients:
+                    assert torch.equal(gradients[parameter], before)
 
     def _update(self, parameter: torch.nn.Parameter, gradient: torch.Tensor) -> ParamUpdate:
         stored = self.stored[parameter]

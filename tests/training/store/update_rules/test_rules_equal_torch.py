@@ -141,13 +141,6 @@ def test_changes_after_reading_do_not_reach_the_rules() -> None:
     assert rule.lr == 0.5
 
 
-def test_gradients_are_only_read() -> None:
-    (weight,), gradient = parameters(((63, 5),)), torch.full((63, 5), 2.0)
-    optimizer = OPTIMIZERS["SGD nesterov fused"]([weight])
-    SideBySide(optimizer).step({weight: gradient}, 0.5)
-    assert torch.equal(gradient, torch.full((63, 5), 2.0))
-
-
 @pytest.mark.parametrize("name", ["AdamW", "AdamW fused", "SGD fused", "Adafactor"])
 def test_a_gradient_of_any_strides_is_taken(name: str) -> None:
     (weight,) = parameters(((40, 130),))

@@ -9,7 +9,7 @@ from torch.optim import LBFGS, Adam, AdamW, Optimizer, RMSprop
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.update_rules import OPTIMIZERS, Lion, build_optimizer, from_torch
 from openwafer.training.store.update_rules.own_step import OwnStepRule
-from openwafer.training.store.update_rules.rules import AdamRule, Kernel, SgdRule
+from openwafer.training.store.update_rules.rules import AdamRule, SgdRule
 from tests.training.store.update_rules.side_by_side import build_rule
 
 
@@ -45,20 +45,20 @@ def test_rules_come_in_the_order_of_the_groups() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "kernel"),
+    ("options", "forms"),
     [
-        ({}, Kernel.FUSED),
-        ({"fused": False}, Kernel.SINGLE_TENSOR),
-        ({"foreach": True}, Kernel.FOREACH),
-        ({"foreach": False}, Kernel.SINGLE_TENSOR),
+        ({}, (True, None)),
+        ({"fused": False}, (False, None)),
+        ({"foreach": True}, (None, True)),
+        ({"foreach": False}, (None, False)),
     ],
 )
 def test_a_config_gets_the_fused_kernel_unless_it_says_otherwise(
-    options: dict[str, object], kernel: Kernel
+    options: dict[str, object], forms: tuple[bool | None, bool | None]
 ) -> None:
     rule = build_rule("adamw", options)
     assert isinstance(rule, AdamRule)
-    assert rule.kernel is kernel
+    assert (rule.fused, rule.foreach) == forms
 
 
 def test_options_of_a_config_reach_the_rule() -> None:

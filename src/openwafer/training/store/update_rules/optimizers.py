@@ -11,23 +11,6 @@ from torch.optim import Optimizer
 from openwafer.diagnostics import counted, did_you_mean, error
 
 
-def lion(
-    weight: torch.Tensor,
-    gradient: torch.Tensor,
-    exp_avg: torch.Tensor,
-    *,
-    lr: float,
-    betas: tuple[float, float],
-    weight_decay: float,
-) -> None:
-    """Update `weight` and `exp_avg` in place, in the order of the published program."""
-    beta1, beta2 = betas
-    weight.mul_(1 - lr * weight_decay)
-    direction = exp_avg.mul(beta1).add_(gradient.mul(1 - beta1)).sign_()
-    weight.add_(direction, alpha=-lr)
-    exp_avg.mul_(beta2).add_(gradient, alpha=1 - beta2)
-
-
 class Lion(Optimizer):
     """Lion as an ordinary torch optimizer, for loops whose model stays resident."""
 
@@ -96,8 +79,12 @@ def _update_by_lion(
 ) -> None:
     if "exp_avg" not in state:
         state["exp_avg"] = torch.zeros_like(weight)
-    options = {name: group[name] for name in ("lr", "betas", "weight_decay")}
-    lion(weight, gradient, state["exp_avg"], **options)
+    exp_avg, lr, (beta1, beta2) = state["exp_avg"], group["lr"], group["betas"]
+    # In the order of the published program.
+    weight.mul_(1 - lr * group["weight_decay"])
+    direction = exp_avg.mul(beta1).add_(gradient.mul(1 - beta1)).sign_()
+    weight.add_(direction, alpha=-lr)
+    exp_avg.mul_(beta2).add_(gradient, alpha=1 - beta2)
 
 
 def _update_by_lamb(

@@ -7,8 +7,9 @@ wrote it. Whether that is the same as one step on all parameters is what :mod:`.
 
 import copy
 from collections import defaultdict
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -17,6 +18,7 @@ from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import laid_out_like
+from openwafer.training.store.update_rules.optimizers import Lamb, Lion
 from openwafer.training.store.update_rules.rules import NUMBER_DTYPES, Cutting, StateSpec
 from openwafer.training.store.update_rules.update_pass import AVERAGE, LOW_BITS, TIE_BITS
 from openwafer.training.torch_private import FakeTensor
@@ -24,19 +26,25 @@ from openwafer.training.torch_private import FakeTensor
 MASTER: Final = "master"
 """The state in which an optimizer holds the fp32 master of a bf16 weight."""
 _RESERVED: Final = frozenset({AVERAGE, LOW_BITS, TIE_BITS, MASTER})
-# torch's classes that treat every element by itself, so that tensors may be cut.
-ELEMENTWISE: Final = frozenset(
+# Classes that update each parameter by itself, and read nothing but its gradient and their options.
+SEPARABLE: Final[Mapping[type[Optimizer], Cutting]] = MappingProxyType(
     {
-        torch.optim.Adadelta,
-        torch.optim.Adagrad,
-        torch.optim.Adamax,
-        torch.optim.ASGD,
-        torch.optim.NAdam,
-        torch.optim.RAdam,
-        torch.optim.RMSprop,
-        torch.optim.Rprop,
+        torch.optim.Adadelta: Cutting.ALWAYS,
+        torch.optim.Adagrad: Cutting.ALWAYS,
+        torch.optim.Adamax: Cutting.ALWAYS,
+        torch.optim.ASGD: Cutting.ALWAYS,
+        torch.optim.NAdam: Cutting.ALWAYS,
+        torch.optim.RAdam: Cutting.ALWAYS,
+        torch.optim.RMSprop: Cutting.ALWAYS,
+        torch.optim.Rprop: Cutting.ALWAYS,
+        Lion: Cutting.ALWAYS,
+        # Norms, and products of whole matrices.
+        Lamb: Cutting.NEVER,
+        torch.optim.Adafactor: Cutting.NEVER,
+        torch.optim.Muon: Cutting.NEVER,
     }
 )
+STEP: Final = "step"
 # What a GradScaler writes on an optimizer for the time of a step, and the loop's caller undoes.
 _SCALING: Final = ("grad_scale", "found_inf")
 _HOME: Final = "home"  # where a streamed parameter is; set by the stream, not by its user
@@ -89,13 +97,14 @@ class Snapshot:
 
     def over(self, params: Mapping[int, Sequence[nn.Parameter]]) -> Optimizer:
         """An optimizer over other parameters, by number of their group, without hooks."""
+        # A foreign step may write to what it finds.
+        copied: Callable[[Any], Any] = dict if self.kind in SEPARABLE else copy.deepcopy
         groups = [
-            {**copy.deepcopy(self.groups[number]), "params": list(held)}
-            for number, held in params.items()
+            {**copied(self.groups[number]), "params": list(held)} for number, held in params.items()
         ]
         made = self.kind.__new__(self.kind)
         state: dict[nn.Parameter, dict[str, Any]] = defaultdict(dict)
-        attributes = copy.deepcopy(self.attributes)
+        attributes = copied(self.attributes)
         Optimizer.__setstate__(made, {**attributes, "state": state, "param_groups": groups})
         return made
 
@@ -168,7 +177,12 @@ class OwnStepRule:
     @property
     def cutting(self) -> Cutting:
         """Who knows what a foreign step sums over."""
-        return Cutting.ALWAYS if self.snapshot.kind in ELEMENTWISE else Cutting.NEVER
+        return SEPARABLE.get(self.snapshot.kind, Cutting.NEVER)
+
+    @property
+    def counts(self) -> bool:
+        """Others may count in a way of their own, so that the store keeps what they have."""
+        return self.snapshot.kind is torch.optim.Adafactor
 
     def states(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
         """What the first step makes. Raises `optimizer-unsupported` for what no array can hold."""
@@ -178,7 +192,7 @@ class OwnStepRule:
         return self.known[key]
 
     def _found(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
-        if self.snapshot.kind in ELEMENTWISE:
+        if self.cutting is Cutting.ALWAYS:
             specs = self._made_for(torch.zeros(2, dtype=dtype))
             return tuple(replace(spec, shape=shape if spec.shape else ()) for spec in specs)
         try:
@@ -201,7 +215,10 @@ class OwnStepRule:
         if state:
             optimizer.state[parameter] = state
         take_step(optimizer)
-        return _Stepped(parameter.detach(), parameter.grad, optimizer.state.get(parameter, {}))
+        left = optimizer.state.get(parameter, {})
+        if self.counts:
+            del left[STEP]
+        return _Stepped(parameter.detach(), parameter.grad, left)
 
     def apply(
         self,
@@ -220,7 +237,10 @@ class OwnStepRule:
             return
         specs = self.states(tuple(weight.shape), weight.dtype)
         before = {spec.name: spec.read(states[spec.name]) for spec in specs if num_updates}
-        stepped = self._stepped(weight, gradient.clone(), before)
+        if self.counts and num_updates:
+            before[STEP] = torch.tensor(float(num_updates))
+        is_safe = self.snapshot.kind in SEPARABLE
+        stepped = self._stepped(weight, gradient if is_safe else gradient.clone(), before)
         state = stepped.state
         _require_same_names(self.snapshot.kind, state, specs)
         for spec in specs:

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from openwafer.diagnostics import error
-from openwafer.training.store.update_rules.optimizers import lion
-from openwafer.training.torch_private import adafactor, fused_adam, fused_adamw, fused_sgd, muon
+from openwafer.training.torch_private import fused_adam, fused_adamw, fused_sgd
 
 Scalar = float | torch.Tensor
 """A hyper-parameter: torch takes a tensor of one element where it takes a number."""
@@ -25,21 +24,6 @@ NUMBER_DTYPES: Mapping[type, torch.dtype] = MappingProxyType(
 
 # One array takes 1 MiB: it stays in cache, and a kernel's call costs little beside it.
 RUN_ELEMENTS = 1 << 18
-
-
-class Kernel(Enum):
-    """The form of torch's algorithm that makes the bits; forms may differ in the last place."""
-
-    SINGLE_TENSOR = auto()
-    FOREACH = auto()
-    FUSED = auto()
-
-    @classmethod
-    def of_flags(cls, foreach: bool | None, fused: bool | None) -> "Kernel":
-        """The form that torch takes on the CPU under these flags of a parameter group."""
-        if fused:
-            return cls.FUSED
-        return cls.FOREACH if foreach else cls.SINGLE_TENSOR
 
 
 class Cutting(Enum):
@@ -99,6 +83,10 @@ class UpdateRule(Protocol):
     def cutting(self) -> Cutting:
         """Whether long tensors may be cut."""
 
+    @property
+    def counts(self) -> bool:
+        """Whether the optimizer's state `step` is the number of updates, which is kept apart."""
+
     def states(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
         """What is kept for a parameter, under torch's names."""
 
@@ -119,7 +107,8 @@ class UpdateRule(Protocol):
 class AdamRule:
     """Adam (Kingma and Ba 2014); with `decoupled_weight_decay` AdamW (Loshchilov and Hutter 2017).
 
-    torch divides the root of the second moment by its bias correction before it adds `eps`.
+    torch divides the root of the second moment by its bias correction before it adds `eps`. Its
+    three forms, by element, `foreach` and `fused`, may differ in the last place.
     """
 
     lr: Scalar
@@ -129,12 +118,14 @@ class AdamRule:
     amsgrad: bool
     maximize: bool
     decoupled_weight_decay: bool
-    kernel: Kernel
+    foreach: bool | None
+    fused: bool | None
+    counts: ClassVar = True
 
     @property
     def cutting(self) -> Cutting:
         """The fused kernel is one pass over memory."""
-        return Cutting.AT_NEED if self.kernel is Kernel.FUSED else Cutting.ALWAYS
+        return Cutting.AT_NEED if self.fused else Cutting.ALWAYS
 
     def states(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
         """Two moments; with amsgrad also the largest second moment so far."""
@@ -149,50 +140,26 @@ class AdamRule:
         num_updates: int,
     ) -> None:
         """Update weight and moments in place."""
-        arrays = (
-            [weight],
-            [gradient],
-            [states["exp_avg"]],
-            [states["exp_avg_sq"]],
-            [states["max_exp_avg_sq"]] if self.amsgrad else [],
-        )
-        if self.kernel is Kernel.FUSED:
-            self._apply_fused(arrays, num_updates + 1)
-            return
-        adam(
-            *arrays,
-            [torch.full((), float(num_updates))],
-            foreach=self.kernel is Kernel.FOREACH,
-            amsgrad=self.amsgrad,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            eps=self.eps,
-            maximize=self.maximize,
-            decoupled_weight_decay=self.decoupled_weight_decay,
-        )
-
-    def _apply_fused(self, arrays: tuple[list[torch.Tensor], ...], time: int) -> None:
-        # torch.optim's own function around the kernel takes as long as some 50000 elements.
-        kernel = fused_adamw if self.decoupled_weight_decay else fused_adam
+        mean, square = states["exp_avg"], states["exp_avg_sq"]
+        largest = [states["max_exp_avg_sq"]] if self.amsgrad else []
         beta1, beta2 = self.betas
-        weights, gradients, exp_avgs, exp_avg_sqs, max_exp_avg_sqs = arrays
-        kernel(
-            weights,
-            gradients,
-            exp_avgs,
-            exp_avg_sqs,
-            max_exp_avg_sqs,
-            [torch.full((), float(time))],
-            lr=float(self.lr),
-            beta1=float(beta1),
-            beta2=float(beta2),
-            weight_decay=self.weight_decay,
-            eps=self.eps,
-            amsgrad=self.amsgrad,
-            maximize=self.maximize,
-        )
+        options: dict[str, Any] = {
+            "weight_decay": self.weight_decay,
+            "eps": self.eps,
+            "amsgrad": self.amsgrad,
+            "maximize": self.maximize,
+        }
+        if self.fused:
+            # torch.optim's own function around the kernel takes as long as some 50000 elements.
+            kernel = fused_adamw if self.decoupled_weight_decay else fused_adam
+            time = torch.full((), float(num_updates + 1))
+            options |= {"lr": float(self.lr), "beta1": float(beta1), "beta2": float(beta2)}
+            kernel([weight], [gradient], [mean], [square], largest, [time], **options)
+            return
+        time = torch.full((), float(num_updates))
+        options |= {"lr": self.lr, "beta1": beta1, "beta2": beta2, "foreach": bool(self.foreach)}
+        options["decoupled_weight_decay"] = self.decoupled_weight_decay
+        adam([weight], [gradient], [mean], [square], largest, [time], **options)
 
 
 @dataclass(frozen=True)
@@ -208,18 +175,20 @@ class SgdRule:
     weight_decay: Scalar
     nesterov: bool
     maximize: bool
-    kernel: Kernel
+    foreach: bool | None
+    fused: bool | None
+    counts: ClassVar = False
 
     @property
     def cutting(self) -> Cutting:
         """The fused kernel is one pass over memory."""
-        return Cutting.AT_NEED if self.kernel is Kernel.FUSED else Cutting.ALWAYS
+        return Cutting.AT_NEED if self.fused else Cutting.ALWAYS
 
     def states(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
         """One buffer, or nothing without momentum. Raises `optimizer-unsupported`, see below."""
         # https://github.com/pytorch/pytorch/issues/191763: the vector part of the kernel does not
         # write the weights, and writes whatever into the buffer.
-        if self.kernel is Kernel.FUSED and dtype in (torch.bfloat16, torch.float16):
+        if self.fused and dtype in (torch.bfloat16, torch.float16):
             raise error(
                 "optimizer-unsupported",
                 f"torch's fused SGD does not update weights of {dtype} on the CPU",
@@ -238,170 +207,19 @@ class SgdRule:
         """Update weight and buffer in place."""
         is_first = num_updates == 0
         buffers = [states["momentum_buffer"]] if self.momentum else []
-        if self.kernel is Kernel.FUSED:
-            fused_sgd(
-                [weight],
-                [gradient],
-                buffers,
-                lr=float(self.lr),
-                momentum=self.momentum,
-                dampening=self.dampening,
-                weight_decay=float(self.weight_decay),
-                nesterov=self.nesterov,
-                maximize=self.maximize,
-                is_first_step=is_first,
-            )
+        options: dict[str, Any] = {
+            "momentum": self.momentum,
+            "dampening": self.dampening,
+            "nesterov": self.nesterov,
+            "maximize": self.maximize,
+        }
+        if self.fused:
+            lr, decay = float(self.lr), float(self.weight_decay)
+            options |= {"lr": lr, "weight_decay": decay, "is_first_step": is_first}
+            fused_sgd([weight], [gradient], buffers, **options)
             return
+        options |= {"lr": self.lr, "weight_decay": self.weight_decay}
         filled: list[torch.Tensor | None] = [None] if is_first or not buffers else [*buffers]
-        sgd(
-            [weight],
-            [gradient],
-            filled,
-            foreach=self.kernel is Kernel.FOREACH,
-            weight_decay=self.weight_decay,  # type: ignore[arg-type]  # torch's SGD takes a tensor
-            momentum=self.momentum,
-            lr=self.lr,  # type: ignore[arg-type]
-            dampening=self.dampening,
-            nesterov=self.nesterov,
-            maximize=self.maximize,
-        )
+        sgd([weight], [gradient], filled, foreach=bool(self.foreach), **options)
         if is_first and filled[0] is not None:
             buffers[0].copy_(filled[0])
-
-
-@dataclass(frozen=True)
-class AdafactorRule:
-    """Adafactor (Shazeer and Stern 2018) in torch's reading, where `lr` bounds the relative step.
-
-    A tensor of two or more dims keeps one mean square per row and one per column of its last two
-    dims; a vector keeps one per element. `eps` is (None for the dtype's own, least scale).
-    """
-
-    lr: Scalar
-    beta2_decay: float
-    eps: tuple[float | None, float]
-    d: float
-    weight_decay: float
-    maximize: bool
-    kernel: Kernel
-
-    @property
-    def cutting(self) -> Cutting:
-        """The step is relative to norms of the whole tensor."""
-        return Cutting.NEVER
-
-    def states(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
-        """Row and column factors, or the whole variance of a vector or scalar."""
-        if len(shape) < 2:
-            return (StateSpec("variance", shape, dtype),)
-        *batch, num_rows, num_columns = shape
-        return (
-            StateSpec("row_var", (*batch, num_rows, 1), dtype),
-            StateSpec("col_var", (*batch, 1, num_columns), dtype),
-        )
-
-    def apply(
-        self,
-        weight: torch.Tensor,
-        gradient: torch.Tensor,
-        states: Mapping[str, torch.Tensor],
-        num_updates: int,
-    ) -> None:
-        """Update weight and variances in place."""
-        adafactor(
-            [weight],
-            [gradient],
-            [states.get("row_var")],
-            [states.get("col_var")],
-            [states.get("variance")],
-            [torch.full((), float(num_updates))],
-            foreach=self.kernel is Kernel.FOREACH,
-            d=self.d,
-            lr=self.lr,
-            beta2_decay=self.beta2_decay,
-            weight_decay=self.weight_decay,
-            eps1=self.eps[0],  # type: ignore[arg-type]  # None stands for the dtype's own
-            eps2=self.eps[1],
-            maximize=self.maximize,
-        )
-
-
-@dataclass(frozen=True)
-class MuonRule:
-    """Momentum made orthogonal by Newton-Schulz steps (Jordan 2024), for matrices alone."""
-
-    lr: Scalar
-    weight_decay: float
-    momentum: float
-    nesterov: bool
-    ns_coefficients: tuple[float, float, float]
-    eps: float
-    ns_steps: int
-    adjust_lr_fn: str | None
-
-    @property
-    def cutting(self) -> Cutting:
-        """The direction is a product of whole matrices."""
-        return Cutting.NEVER
-
-    def states(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
-        """One momentum."""
-        return alike(("momentum_buffer",), shape, dtype)
-
-    def apply(
-        self,
-        weight: torch.Tensor,
-        gradient: torch.Tensor,
-        states: Mapping[str, torch.Tensor],
-        num_updates: int,
-    ) -> None:
-        """Update weight and momentum in place."""
-        muon(
-            [weight],
-            [gradient],
-            [states["momentum_buffer"]],
-            lr=self.lr,  # type: ignore[arg-type]  # torch's Muon takes a tensor
-            weight_decay=self.weight_decay,
-            momentum=self.momentum,
-            nesterov=self.nesterov,
-            ns_coefficients=self.ns_coefficients,
-            ns_steps=self.ns_steps,
-            eps=self.eps,
-            adjust_lr_fn=self.adjust_lr_fn,
-            has_complex=False,
-        )
-
-
-@dataclass(frozen=True)
-class LionRule:
-    """Lion, to the bits of the optimizer of that name."""
-
-    lr: float
-    betas: tuple[float, float]
-    weight_decay: float
-
-    @property
-    def cutting(self) -> Cutting:
-        """Six passes over memory, unless cut."""
-        return Cutting.ALWAYS
-
-    def states(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[StateSpec, ...]:
-        """One momentum."""
-        return alike(("exp_avg",), shape, dtype)
-
-    def apply(
-        self,
-        weight: torch.Tensor,
-        gradient: torch.Tensor,
-        states: Mapping[str, torch.Tensor],
-        num_updates: int,
-    ) -> None:
-        """Update weight and momentum in place."""
-        lion(
-            weight,
-            gradient,
-            states["exp_avg"],
-            lr=self.lr,
-            betas=self.betas,
-            weight_decay=self.weight_decay,
-        )

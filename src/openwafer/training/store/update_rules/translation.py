@@ -8,38 +8,22 @@ import torch
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
-from openwafer.training.store.update_rules.optimizers import Lion
 from openwafer.training.store.update_rules.own_step import (
-    ELEMENTWISE,
+    SEPARABLE,
     KnownStates,
     OwnStepRule,
     Snapshot,
     hyper_parameters,
 )
-from openwafer.training.store.update_rules.rules import (
-    AdafactorRule,
-    AdamRule,
-    Kernel,
-    LionRule,
-    MuonRule,
-    SgdRule,
-    UpdateRule,
-)
+from openwafer.training.store.update_rules.rules import AdamRule, SgdRule, UpdateRule
 from openwafer.training.store.update_rules.trial import require_separable
 
-RuleClass = type[AdamRule | SgdRule | LionRule | AdafactorRule | MuonRule]
+RuleClass = type[AdamRule | SgdRule]
 
 RULE_CLASSES: Mapping[type[Optimizer], RuleClass] = MappingProxyType(
-    {
-        torch.optim.AdamW: AdamRule,
-        torch.optim.Adam: AdamRule,
-        torch.optim.SGD: SgdRule,
-        Lion: LionRule,
-        torch.optim.Adafactor: AdafactorRule,
-        torch.optim.Muon: MuonRule,
-    }
+    {torch.optim.AdamW: AdamRule, torch.optim.Adam: AdamRule, torch.optim.SGD: SgdRule}
 )
-"""Optimizers that are written here as rules; every other takes its own step."""
+"""Optimizers whose kernels are called without their class; every other takes its own step."""
 
 _REMEDIES = MappingProxyType(
     {
@@ -66,7 +50,7 @@ class Translator:
         self._keeps_masters = keeps_masters
         # A subclass may override anything, so that only the classes themselves are known.
         self._rule_class = RULE_CLASSES.get(type(optimizer))
-        self._is_known = self._rule_class is not None or type(optimizer) in ELEMENTWISE
+        self._is_known = self._rule_class is not None or type(optimizer) in SEPARABLE
         self._tried: set[object] = set()
         self._states: KnownStates = {}
 
@@ -125,12 +109,7 @@ def _switches(value: Any) -> object:
 
 def _read(rule_class: RuleClass, group: Mapping[str, Any]) -> UpdateRule:
     """Fill a rule's fields from the entries of the same names."""
-    kernel = Kernel.of_flags(group.get("foreach"), group.get("fused"))
-    values: dict[str, Any] = {
-        name: kernel if name == "kernel" else _snapshot(group[name])
-        for name in rule_class.__match_args__
-    }
-    return rule_class(**values)
+    return rule_class(*(_snapshot(group[name]) for name in rule_class.__match_args__))
 
 
 def _snapshot(value: Any) -> Any:

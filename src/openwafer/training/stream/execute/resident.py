@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.record_access import Arrays, LentParts, Records
+from openwafer.training.store.update_rules.own_step import STEP
 from openwafer.training.store.update_rules.update_pass import AVERAGE
 from openwafer.training.stream.device.device import ALWAYS_METERED, Device, brought
 from openwafer.training.stream.device.recorder import Recorder
@@ -25,7 +26,6 @@ from openwafer.training.stream.execute.execution import (
     Watcher,
 )
 from openwafer.training.stream.execute.micro_batches import Forward
-from openwafer.training.stream.link.optimizer_states import STEP
 from openwafer.training.stream.link.store_link import LinkTraffic
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import state_name

@@ -1,7 +1,7 @@
 """Moves optimizer state between a store and the form in which torch's optimizers hold it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -11,8 +11,8 @@ from openwafer.diagnostics import error
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout
 from openwafer.training.store.record_access import Arrays, LentRecords
 from openwafer.training.store.update_rules import UpdateRule
-from openwafer.training.store.update_rules.own_step import MASTER, OwnStepRule
-from openwafer.training.store.update_rules.rules import AdafactorRule, AdamRule, StateSpec
+from openwafer.training.store.update_rules.own_step import MASTER, STEP, OwnStepRule
+from openwafer.training.store.update_rules.rules import StateSpec
 from openwafer.training.store.update_rules.update_pass import LOW_BITS, TIE_BITS
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import (
@@ -24,9 +24,6 @@ from openwafer.training.stream.records import (
 )
 
 State = Mapping[str, Any]
-# The optimizers that count a parameter's updates in its state.
-COUNTING: Final = (AdamRule, AdafactorRule)
-STEP: Final = "step"
 
 
 def take_states(store: LentRecords, updater: Updater, states: Mapping[str, State]) -> None:
@@ -95,7 +92,7 @@ def _take_master(loan: Arrays, name: str, state: State) -> None:
 
 def _require_no_more(name: str, state: State, specs: Sequence[StateSpec], updater: Updater) -> None:
     """Of a rule that this program does not know, a state too many is not to be passed over."""
-    more = set(state) - {spec.name for spec in specs} - {MASTER}
+    more = set(state) - {spec.name for spec in specs} - {MASTER, STEP}
     if more and isinstance(updater.rule_of(name), OwnStepRule):
         raise error(
             "optimizer-state-mismatch",
@@ -107,7 +104,7 @@ def _require_no_more(name: str, state: State, specs: Sequence[StateSpec], update
 
 def _count_in(state: State, rule: UpdateRule) -> int:
     """How many updates a state has had, where that matters; else at least one."""
-    return int(state[STEP]) if isinstance(rule, COUNTING) and STEP in state else 1
+    return int(state[STEP]) if rule.counts and STEP in state else 1
 
 
 def _take(loan: Arrays, name: str, state: State, specs: Sequence[StateSpec]) -> bool:
@@ -180,8 +177,8 @@ def _state_of(
 def _given(loan: Arrays, weight: ArraySpec, updater: Updater) -> dict[str, Any]:
     """What torch's optimizer would hold for a parameter that has been updated."""
     count = updater.counts.updates_of(weight.name)
-    is_counting = isinstance(updater.rule_of(weight.name), COUNTING)
-    state: dict[str, Any] = {STEP: torch.tensor(float(count))} if is_counting else {}
+    counts = updater.rule_of(weight.name).counts
+    state: dict[str, Any] = {STEP: torch.tensor(float(count))} if counts else {}
     for spec in _specs(updater, weight):
         kept = loan.tensor(state_name(spec.name, weight.name), Part.STATES)
         state[spec.name] = spec.read(kept.clone())
