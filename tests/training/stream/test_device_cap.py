@@ -45,9 +45,9 @@ def rows(number: int) -> Tensor:
 
 
 def execution_of(streamed: StreamedLoop) -> StreamedExecution:
-    execution = streamed._execution  # noqa: SLF001 - the device has no other way out
-    assert execution is not None
-    return execution
+    hooks = streamed._hooks  # noqa: SLF001 - the device has no other way out
+    assert hooks is not None
+    return hooks.execution
 
 
 def policies_of(streamed: StreamedLoop) -> set[Activations]:

@@ -5,7 +5,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from functools import partial
 from typing import Any, NoReturn
 
@@ -47,16 +47,10 @@ from openwafer.training.frontends.loop.stored_states import StoredState, StoredS
 from openwafer.training.frontends.loop.values import StoredGradients, StoredWeights
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import closed_on_error
-from openwafer.training.stream.execute.execution import (
-    StepContext,
-    StreamedExecution,
-    without_records,
-)
-from openwafer.training.stream.execute.executor import Executor
+from openwafer.training.stream.execute.execution import StepContext, StreamedExecution
 from openwafer.training.stream.execute.passes import PassObserver
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import lay_out_records, weights_of
-from openwafer.training.stream.replicas.ownership import StoreShare
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
 from openwafer.training.systems.owner import Owner
@@ -111,15 +105,23 @@ class ModelHooks(PassObserver, ABC):
     Args:
         model: its parameters are released.
         optimizers: over them.
+        execution: streams the model.
 
     Attributes:
         weights, gradients: what the loop finds in parameters.
+        execution: see above.
     """
 
     weights: WeightsHome
     gradients: GradientsHome
 
-    def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
+    def __init__(
+        self, model: nn.Module, optimizers: Sequence[Optimizer], execution: StreamedExecution
+    ) -> None:
+        # Not at exit, where the threads end by themselves.
+        weakref.finalize(self, execution.store.abandon).atexit = False
+        self.execution = execution
+        self._executor = execution.executor
         self._model = model
         self._parameters = dict(model.named_parameters())
         self._name_of = {id(parameter): name for name, parameter in self._parameters.items()}
@@ -141,8 +143,9 @@ class ModelHooks(PassObserver, ABC):
     def _check_in_place(self) -> None:
         check_in_place(self._parameters.items(), ReleasedParameter)
 
-    def _attach(self, executor: Executor) -> None:
+    def _attach(self) -> None:
         for optimizer in self._names:
+            self._take_states(optimizer)
             for handle in self._hooks_on(optimizer):
                 self._undo.callback(handle.remove)
             self._replace(optimizer, "zero_grad", partial(self._zero_grad, optimizer))
@@ -159,8 +162,8 @@ class ModelHooks(PassObserver, ABC):
         for name, parameter in self._parameters.items():
             home = Home(name, self.weights, self.gradients, error_of_copies)
             vars(parameter)["home"] = home
-        executor.weights.release_as(ReleasedParameter)
-        executor.observe(self)
+        self._executor.weights.release_as(ReleasedParameter)
+        self._executor.observe(self)
 
     def _replace(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
         setattr(owner, name, function)
@@ -175,6 +178,18 @@ class ModelHooks(PassObserver, ABC):
         if not is_in_own_step(optimizer):
             self.gradients.looks_empty = False
             self._take_states(optimizer)
+
+    @abstractmethod
+    def begin_step(self, optimizer: Optimizer) -> None:
+        """An optimizer is about to step."""
+
+    @abstractmethod
+    def close(self, *, is_alone: bool) -> None:
+        """End the stream, and close the store however it goes.
+
+        Args:
+            is_alone: whether other systems may be lost, which have records perhaps.
+        """
 
     @abstractmethod
     def _take_states(self, optimizer: Optimizer) -> None:
@@ -194,7 +209,7 @@ class ModelHooks(PassObserver, ABC):
 
 
 class LoopHooks(ModelHooks):
-    """Lets a loop's own calls reach the parameter store, from :meth:`attach` to :meth:`detach`.
+    """Lets a loop's own calls reach the parameter store, from :meth:`attach` to :meth:`close`.
 
     Args:
         model: its parameters are released, their weights in the store.
@@ -211,9 +226,8 @@ class LoopHooks(ModelHooks):
     def __init__(
         self, model: nn.Module, execution: StreamedExecution, systems: LoopSystems | None = None
     ) -> None:
-        super().__init__(model, execution.updater.optimizers)
+        super().__init__(model, execution.updater.optimizers, execution)
         self._systems = systems
-        self._execution = execution
         self.records = LoopRecords(execution, None if systems is None else systems.owners)
         self.weights = StoredWeights(execution, self.records, self._parameters)
         self.gradients = StoredGradients(
@@ -223,21 +237,24 @@ class LoopHooks(ModelHooks):
 
     def _states_of(self, names: Iterable[str]) -> StoredStates:
         held = {name: self._parameters[name] for name in names}
-        return StoredStates(self._execution.updater, self.records, held)
+        return StoredStates(self.execution.updater, self.records, held)
 
     def attach(self) -> None:
         """Take the optimizers' states into the store, and let the loop's calls reach it.
 
         Raises:
-            OpenwaferError: ``optimizer-state-mismatch``; what is done until then can be undone by
-                :meth:`detach` and :meth:`give_back`.
+            OpenwaferError: ``optimizer-state-mismatch``; the loop is then as it was.
         """
-        execution, systems = self._execution, self._systems
-        self._attach(execution.executor)
+        execution, systems = self.execution, self._systems
+        try:
+            self._attach()
+        except OpenwaferError:
+            self.close(is_alone=False)
+            raise
         if systems is not None:
             # In a pass of all systems none of them waits for what rank 0 may want of it.
             on_forward, plan = self.weights.take, lambda: execution.plan
-            systems.attach(execution.executor, self._tell_names, on_forward, plan)
+            systems.attach(self._executor, self._tell_names, on_forward, plan)
 
     def _tell_names(self) -> None:
         """Let all systems know which parameters have a gradient."""
@@ -251,15 +268,31 @@ class LoopHooks(ModelHooks):
         assert self._systems is not None
         self._systems.names_with_gradients(names=names)
 
-    def settle(self) -> None:
-        """Bring the store up to date between two steps, with what the loop has written to."""
+    def settled(self) -> LoopRecords:
+        """The records, up to date between two steps with what the loop has written to."""
         self.records.settle()
         self.weights.take()
         self.gradients.take()
+        return self.records
 
-    def detach(self) -> None:
-        """Take every hook off; the parameters are ordinary ones, without weights."""
-        self._execution.executor.weights.own_classes()
+    def close(self, *, is_alone: bool) -> None:
+        """See :class:`ModelHooks`. Weights and states go back, unless they are lost elsewhere."""
+        is_lost = is_alone and self.records.are_elsewhere
+        with closing(self.execution.store):
+            gradients: dict[str, torch.Tensor] = {}
+            try:
+                if not is_lost:
+                    self.settled()
+                    gradients |= self.gradients.all()
+            finally:
+                self.execution.close()
+                self._detach()
+            if not is_lost:
+                self._give_back(gradients)
+
+    def _detach(self) -> None:
+        """Make the parameters ordinary ones, without weights."""
+        self._executor.weights.own_classes()
         for parameter in self._parameters.values():
             vars(parameter).pop("home", None)
         self._undo.close()
@@ -267,12 +300,7 @@ class LoopHooks(ModelHooks):
             if isinstance(optimizer.state, StoredStates):
                 optimizer.state = defaultdict(dict, states.others)
 
-    def give_back(self, gradients: Mapping[str, torch.Tensor]) -> None:
-        """Copy weights and states out of the store, for a loop that goes on plainly.
-
-        Args:
-            gradients: those of a step that was not taken.
-        """
+    def _give_back(self, gradients: Mapping[str, torch.Tensor]) -> None:
         for name, weight in weights_of(self.records):
             self._parameters[name].data = self.weights.in_parameter(name, weight)
         for name, gradient in gradients.items():
@@ -294,15 +322,14 @@ class LoopHooks(ModelHooks):
 
     def begin_backward(self) -> None:
         """See :class:`PassObserver`."""
-        systems, executor = self._systems, self._execution.executor
-        with nullcontext() if systems is None else systems.beginning_backward(executor):
+        systems = self._systems
+        with nullcontext() if systems is None else systems.beginning_backward(self._executor):
             self.gradients.begin_backward()
 
     # The model.
 
     def _hooks_of(self, module: nn.Module) -> Iterator[RemovableHandle]:
-        """See :class:`ModelHooks`."""
-        if self._execution.device.torch_device.type != "cpu":
+        if self.execution.device.torch_device.type != "cpu":
             # What saves a state_dict asks for the memory of all weights, which is the host's.
             yield module.register_state_dict_post_hook(partial(self._save_on_host))
 
@@ -318,8 +345,6 @@ class LoopHooks(ModelHooks):
     # Optimizers.
 
     def _hooks_on(self, optimizer: Optimizer) -> Iterator[RemovableHandle]:
-        """See :class:`ModelHooks`."""
-        self._take_states(optimizer)
         yield optimizer.register_step_post_hook(self._end_step)
         yield optimizer.register_state_dict_pre_hook(self._begin_saving_states)
         yield optimizer.register_state_dict_post_hook(_fill_optimizer_state)
@@ -335,12 +360,12 @@ class LoopHooks(ModelHooks):
             self.gradients.looks_empty = False
 
     def begin_step(self, optimizer: Optimizer) -> None:
-        """An optimizer is about to step."""
+        """See :class:`ModelHooks`."""
         systems = self._systems
         with nullcontext() if systems is None else systems.stepping():
-            self._execution.end_open_pass()
+            self.execution.end_open_pass()
             self._check_in_place()
-            self._execution.updater.read(optimizer)
+            self.execution.updater.read(optimizer)
         if systems is None:
             self._step(optimizer)
         else:
@@ -372,7 +397,7 @@ class LoopHooks(ModelHooks):
         self._take_states(optimizer)
 
     def _take_states(self, optimizer: Optimizer) -> None:
-        """See :class:`ModelHooks`. If the loop has given it other states, the store takes those."""
+        """If the loop has given it other states, the store takes those."""
         given = optimizer.state
         if not isinstance(given, StoredStates):
             if not isinstance(given, NoStates):
@@ -438,9 +463,6 @@ class FollowedHooks(ModelHooks):
         begun: the loop as rank 0 has planned it.
         home: where this system's own records are.
 
-    Attributes:
-        executor: runs the model.
-
     Raises:
         OpenwaferError: ``systems-states`` where the optimizers keep other states than on rank 0; as
             the store does.
@@ -457,75 +479,43 @@ class FollowedHooks(ModelHooks):
         begun: BegunLoop,
         home: LoopHome,
     ) -> None:
-        super().__init__(model, optimizers)
+        check_gradient_hooks(dict(model.named_parameters()))
+        execution = _followed(model, optimizers, systems, begun, home)
+        super().__init__(model, optimizers, execution)
         self._systems = systems
         likes = _likes_of(begun.contract.plan)
         self.weights = WeightsElsewhere(systems, likes)
         self.gradients = GradientsElsewhere(systems, likes, keeps_masters=home.keeps_masters)
-        check_gradient_hooks(self._parameters)
-        self._execution = execution = self._executed(begun, home)
         self._owner = Owner(execution, systems.control.group)
         systems.control.answer = self._owner.answer
-        self.executor = execution.executor
-        follow(begun.contract, self.executor)
-        self._attach(self.executor)
-        systems.attach(self.executor, self._take_names)
-
-    def _executed(self, begun: BegunLoop, home: LoopHome) -> StreamedExecution:
-        """What runs the model: over records of its own, where this system has any."""
-        model, systems, plan = self._model, self._systems, begun.contract.plan
-        device = home.given.make_device()
-        if not systems.are_dealt:
-            return without_records(model, plan, device, nullcontext, systems.replicas)
-        updater = Updater([*self._names], model, keeps_masters=home.keeps_masters)
-        share = begun.shares[systems.rank]
-        self._check_states(plan, share, updater)
-        store = share.create(store_folder(home.folder, systems.rank), home.given.options.store)
-        # Not at exit, where the threads end by themselves.
-        weakref.finalize(self, store.abandon).atexit = False
-        with closed_on_error(store):
-            context = StepContext(UpdateTiming.ON_FETCH, nullcontext, systems.replicas)
-            return StreamedExecution(model, plan, store, updater, device, context)
-
-    def _check_states(self, plan: StepPlan, share: StoreShare, updater: Updater) -> None:
-        own = lay_out_records(
-            plan.split,
-            parameters=self._parameters,
-            state_arrays=updater.state_arrays,
-            keeps_gradients=True,
-        )
-        for record, layout in share.layouts.items():
-            if own[record] != layout:
-                raise error(
-                    "systems-states",
-                    f"the optimizer keeps other states of {record!r} on "
-                    f"{self._systems.ranks[self._systems.rank]} than on rank 0",
-                    help="build the same optimizers in all processes",
-                )
+        follow(begun.contract, self._executor)
+        self._attach()
+        systems.attach(self._executor, self._take_names)
 
     def _take_names(self) -> None:
         self.gradients.names = self._systems.names_with_gradients(self._owner.kept)
 
     def begin_backward(self) -> None:
         """See :class:`PassObserver`."""
-        with self._systems.beginning_backward(self.executor):
+        with self._systems.beginning_backward(self._executor):
             # Gradients that arrive are of the next step: those of the last must be gone.
-            self._execution.flush()
+            self.execution.flush()
+
+    def elsewhere(self, what: str) -> OpenwaferError:
+        """The error of who asks for something here that rank 0 has."""
+        return self._systems.elsewhere(what)
 
     def _refuse(self, what: str) -> NoReturn:
-        raise self._systems.elsewhere(what)
+        raise self.elsewhere(what)
 
     # The model.
 
     def _hooks_of(self, module: nn.Module) -> Iterator[RemovableHandle]:
-        """See :class:`ModelHooks`."""
         yield module.register_state_dict_pre_hook(lambda *_: self._refuse("model.state_dict()"))
 
     # Optimizers.
 
     def _hooks_on(self, optimizer: Optimizer) -> Iterator[RemovableHandle]:
-        """See :class:`ModelHooks`."""
-        self._take_states(optimizer)
         yield optimizer.register_step_post_hook(self._end_step)
         yield optimizer.register_state_dict_pre_hook(
             lambda _: self._refuse("optimizer.state_dict()")
@@ -533,9 +523,7 @@ class FollowedHooks(ModelHooks):
         yield optimizer.register_load_state_dict_post_hook(self._take_states)
 
     def _take_states(self, optimizer: Optimizer) -> None:
-        """See :class:`ModelHooks`."""
-        asked = partial(self._systems.elsewhere, "optimizer.state")
-        optimizer.state = StatesElsewhere(asked)
+        optimizer.state = StatesElsewhere(partial(self.elsewhere, "optimizer.state"))
 
     def _zero_grad(self, optimizer: Optimizer | None, set_to_none: bool = True) -> None:
         if set_to_none:
@@ -543,19 +531,49 @@ class FollowedHooks(ModelHooks):
             self.gradients.leave(names)
 
     def begin_step(self, optimizer: Optimizer) -> None:
-        """An optimizer is about to step."""
+        """See :class:`ModelHooks`."""
         with self._systems.stepping():
-            self._execution.end_open_pass()
+            self.execution.end_open_pass()
             self._check_in_place()
         self._systems.step()
         self._hide(optimizer)
 
-    def close(self) -> None:
-        """End what runs the model, whose weights rank 0 has, or nobody."""
+    def close(self, *, is_alone: bool) -> None:
+        """See :class:`ModelHooks`. Rank 0 has the weights, or nobody."""
         self._owner.close()
         self._undo.close()
         for optimizer in self._names:
             optimizer.state = defaultdict(dict)
+
+
+def _followed(
+    model: nn.Module,
+    optimizers: Sequence[Optimizer],
+    systems: LoopSystems,
+    begun: BegunLoop,
+    home: LoopHome,
+) -> StreamedExecution:
+    """What runs the model on a system that does not lead, over the records that it owns."""
+    plan, share = begun.contract.plan, begun.share(systems.rank)
+    updater = Updater(optimizers, model, keeps_masters=home.keeps_masters)
+    own = lay_out_records(
+        plan.split,
+        parameters=dict(model.named_parameters()),
+        state_arrays=updater.state_arrays,
+        keeps_gradients=True,
+    )
+    for record, layout in share.layouts.items():
+        if own[record] != layout:
+            raise error(
+                "systems-states",
+                f"the optimizer keeps other states of {record!r} on {systems.here} than on rank 0",
+                help="build the same optimizers in all processes",
+            )
+    device = home.given.make_device()
+    store = share.create(store_folder(home.folder, systems.rank), home.given.options.store)
+    with closed_on_error(store):
+        context = StepContext(UpdateTiming.ON_FETCH, nullcontext, systems.replicas)
+        return StreamedExecution(model, plan, store, updater, device, context)
 
 
 def _likes_of(plan: StepPlan) -> dict[str, torch.Tensor]:

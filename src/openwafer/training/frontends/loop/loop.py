@@ -11,9 +11,8 @@
         optimizer.zero_grad()
 """
 
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial, wraps
 from types import MethodType, TracebackType
@@ -33,7 +32,6 @@ from openwafer.training.frontends.loop.hooks import (
     check_last,
     is_in_own_step,
 )
-from openwafer.training.frontends.loop.loop_records import LoopRecords
 from openwafer.training.frontends.loop.loop_systems import (
     BegunLoop,
     LoopHome,
@@ -60,7 +58,6 @@ from openwafer.training.plan_record import Mode, PlanRecord
 from openwafer.training.stream.assemble import Planned, assemble, plan_run
 from openwafer.training.stream.execute.attachment import Function, Run
 from openwafer.training.stream.execute.execution import StreamedExecution
-from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.link.optimizer_states import loading_as_saved
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import loss_of_call
@@ -171,14 +168,12 @@ class StreamedLoop:
     ) -> None:
         self.rank, self.num_systems = (0, 1) if systems is None else (systems.rank, systems.size)
         self._systems = systems
-        self._followed: FollowedHooks | None = None
         self._outline: PlanRecord | None = None
         self._planned: Planned | None = None
         self._model = model
         self._optimizers = optimizers
         self._home = home
-        self._execution: StreamedExecution | None = None
-        self._hooks: LoopHooks | None = None
+        self._hooks: LoopHooks | FollowedHooks | None = None
         self._own_hooks: list[RemovableHandle | LastHook] = [
             LastHook(one, self._before_step) for one in optimizers
         ]
@@ -236,18 +231,11 @@ class StreamedLoop:
             # changes until then. A plan that fails by itself is told.
             function(*args, **kwargs)
             raise
-        executor = self._executor
-        self._is_waiting = executor is None
-        if executor is None:
+        self._is_waiting = self._hooks is None
+        if self._hooks is None:
             return function(*args, **kwargs)
         run = partial(function, self._model)
-        return executor.run_root(run, args[1:], kwargs)
-
-    @property
-    def _executor(self) -> Executor | None:
-        if self._followed is not None:
-            return self._followed.executor
-        return None if self._execution is None else self._execution.executor
+        return self._hooks.execution.executor.run_root(run, args[1:], kwargs)
 
     @contextmanager
     def _unwrapped(self) -> Iterator[None]:
@@ -304,7 +292,7 @@ class StreamedLoop:
         systems.deal(begun.owners)
         with control.reaching("the beginning of the stream"):
             if not systems.is_leader:
-                self._followed = FollowedHooks(
+                self._hooks = FollowedHooks(
                     self._model, self._optimizers, systems, begun, self._home
                 )
         # Who owns records takes them from rank 0 here.
@@ -328,14 +316,8 @@ class StreamedLoop:
         execution = assemble(self._model, planned, folder=folder, replicas=replicas)
         assert isinstance(execution, StreamedExecution)
         hooks = LoopHooks(self._model, execution, systems)
-        try:
-            hooks.attach()
-        except OpenwaferError:
-            _give_back(execution, hooks)
-            raise
-        # Not at exit, where the threads end by themselves.
-        weakref.finalize(self, execution.store.abandon).atexit = False
-        self._execution, self._hooks = execution, hooks
+        hooks.attach()
+        self._hooks = hooks
 
     def _on_device(self) -> Iterator[torch.Tensor]:
         """What a resident model and its optimizers hold."""
@@ -374,10 +356,9 @@ class StreamedLoop:
                 loss = closure()
         if self.plan is None and any(p.grad is not None for p in parameters_of(optimizer)):
             raise in_parts(self._model, "its optimizer is to take a step")
-        hooks = self._followed or self._hooks
-        if hooks is not None:
+        if self._hooks is not None:
             check_last(optimizer, self._before_step)
-            hooks.begin_step(optimizer)
+            self._hooks.begin_step(optimizer)
         return None if closure is None else ((args[0], lambda: loss), {})
 
     def gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -385,29 +366,23 @@ class StreamedLoop:
 
         Of several systems, rank 0 has them, and the others raise ``systems-elsewhere``.
         """
-        self._check_here("streamed.gradients()")
-        if self._execution is None:
-            for name, parameter in self._model.named_parameters():
-                if parameter.grad is not None:
-                    yield name, parameter.grad
+        hooks = self._hooks_here("streamed.gradients()")
+        if hooks is not None:
+            yield from hooks.gradients.all()
             return
-        self._execution.end_open_pass()
-        assert self._hooks is not None
-        yield from self._hooks.gradients.all()
+        for name, parameter in self._model.named_parameters():
+            if parameter.grad is not None:
+                yield name, parameter.grad
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and copies of the weights after the last step, record by record.
 
         See :meth:`gradients`.
         """
-        self._check_here("streamed.weights()")
-        if self._execution is None:
-            for name, parameter in self._model.named_parameters():
-                yield name, parameter.detach().clone()
-            return
-        records = self._settled()
-        for name, weight in weights_of(records):
-            yield name, weight.clone()
+        hooks = self._hooks_here("streamed.weights()")
+        found = self._model.named_parameters() if hooks is None else weights_of(hooks.settled())
+        for name, weight in found:
+            yield name, weight.detach().clone()
 
     def masters(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and copies of the fp32 masters after the last step, record by record.
@@ -415,19 +390,15 @@ class StreamedLoop:
         Before the first forward and after :meth:`close` they are the states ``"master"`` of the
         optimizers. See :meth:`gradients`.
         """
-        self._check_here("streamed.masters()")
-        if self._execution is not None:
-            yield from masters_of(self._settled())
+        hooks = self._hooks_here("streamed.masters()")
+        if hooks is not None:
+            yield from masters_of(hooks.settled())
 
-    def _settled(self) -> LoopRecords:
-        """The records, between two steps."""
-        assert self._hooks is not None
-        self._hooks.settle()
-        return self._hooks.records
-
-    def _check_here(self, what: str) -> None:
-        if self._followed is not None and self._systems is not None:
-            raise self._systems.elsewhere(what)
+    def _hooks_here(self, what: str) -> LoopHooks | None:
+        """The hooks of rank 0, where the weights stream; other ranks are refused."""
+        if isinstance(self._hooks, FollowedHooks):
+            raise self._hooks.elsewhere(what)
+        return self._hooks
 
     def alone(self) -> AbstractContextManager[None]:
         """Context in which rank 0 calls the model, and reads gradients, without the others.
@@ -453,21 +424,13 @@ class StreamedLoop:
         Raises:
             OpenwaferError: ``clipped-twice`` in one step.
         """
-        if self._executor is None:
+        if self._hooks is None:
             return nn.utils.clip_grad_norm_(
                 self._model.parameters(), max_norm, norm_type, error_if_nonfinite
             )
-
-        def clipped() -> torch.Tensor:
-            assert self._hooks is not None
-            gradients = self._hooks.gradients
-            return gradients.clip(max_norm, norm_type, error_if_nonfinite=error_if_nonfinite)
-
-        if self._systems is None:
-            return clipped()
-        control = self._systems.control
-        control.reach("streamed.clip_grad_norm_")
-        return control.share(clipped)
+        return self._hooks.gradients.clip(
+            max_norm, norm_type, error_if_nonfinite=error_if_nonfinite
+        )
 
     def close(self) -> None:
         """Give model and optimizers their weights and states back, and end the store.
@@ -487,46 +450,17 @@ class StreamedLoop:
                     self._close()
 
     def _close(self, *, is_alone: bool = False) -> None:
-        """Close here.
-
-        Args:
-            is_alone: whether other systems may be lost, which have records perhaps.
-        """
         let_parts_run(self._model)
         for handle in self._own_hooks:
             handle.remove()
-        execution, self._execution = self._execution, None
-        hooks, self._hooks = self._hooks, None
+        hooks = self._hooks
+        if isinstance(hooks, LoopHooks):
+            self._hooks = None
         try:
-            if self._followed is not None:
-                self._followed.close()
-            if execution is not None and hooks is not None:
-                if is_alone and hooks.records.are_elsewhere:
-                    _leave(execution, hooks)
-                else:
-                    _give_back(execution, hooks)
+            if hooks is not None:
+                hooks.close(is_alone=is_alone)
         finally:
             self._give_forward_back()
-
-
-def _leave(execution: StreamedExecution, hooks: LoopHooks) -> None:
-    """End the stream, of which the weights and states are lost with another system."""
-    with closing(execution.store):
-        execution.close()
-        hooks.detach()
-
-
-def _give_back(execution: StreamedExecution, hooks: LoopHooks) -> None:
-    """End the stream: weights and states go back, and the store is closed however it goes."""
-    with closing(execution.store):
-        gradients: dict[str, torch.Tensor] = {}
-        try:
-            hooks.settle()
-            gradients |= hooks.gradients.all()
-        finally:
-            execution.close()
-            hooks.detach()
-        hooks.give_back(gradients)
 
 
 def _standing_in(function: Function, run: Run) -> Function:

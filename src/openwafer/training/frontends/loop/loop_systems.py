@@ -105,6 +105,11 @@ class BegunLoop:
         shares = tuple(map(planned.share, range(num_stores)))
         return cls(planned.plan.contract, planned.outline, planned.owners, shares)
 
+    def share(self, rank: int) -> StoreShare:
+        """What the store of a system holds, which may be nothing."""
+        nothing = StoreShare({}, {}, ring_bytes=0, uses_disk=False)
+        return self.shares[rank] if rank < len(self.shares) else nothing
+
 
 def follow(contract: StepContract, executor: Executor) -> None:
     """Let an executor go by a contract."""
@@ -232,12 +237,17 @@ class LoopSystems:
         """All of them."""
         return self.control.group.ranks
 
+    @property
+    def here(self) -> Rank:
+        """This one."""
+        return self.ranks[self.rank]
+
     def elsewhere(self, what: str) -> OpenwaferError:
         """The error of who asks for something here that rank 0 has."""
         return error(
             "systems-elsewhere",
             f"{what} is in the parameter store of {self.ranks[FIRST_RANK]}, and this is "
-            f"{self.ranks[self.rank]}",
+            f"{self.here}",
             help="do this on rank 0 only: if streamed.rank == 0",
         )
 
@@ -267,14 +277,13 @@ class LoopSystems:
             if there != here:
                 raise error(
                     "systems-models",
-                    f"{name} is {here} on {self.ranks[self.rank]} and {there} on "
-                    f"{self.ranks[FIRST_RANK]}",
+                    f"{name} is {here} on {self.here} and {there} on {self.ranks[FIRST_RANK]}",
                     help="build the same model and the same optimizers in all processes",
                 )
         if list(told) != list(own):
             raise error(
                 "systems-models",
-                f"the parameters of {self.ranks[self.rank]} are those of "
+                f"the parameters of {self.here} are those of "
                 f"{self.ranks[FIRST_RANK]} in another order",
                 help="build the same model and the same optimizers in all processes",
             )
@@ -437,6 +446,11 @@ class LoopSystems:
         elif take is not None:
             take()
 
+    def clip(self, clip: Callable[[], torch.Tensor] | None = None) -> torch.Tensor:
+        """Clip all gradients, on rank 0; all of them call this, and get the norm."""
+        self.control.reach("streamed.clip_grad_norm_")
+        return self.control.share(clip)
+
     def shown(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
         """A gradient that all systems read: of rank 0, in the tensors of the others."""
         if self._is_alone:
@@ -514,6 +528,10 @@ class GradientsElsewhere(GradientsHome):
         refuse_other_gradient(name, gradient)
         if gradient is None:
             self.leave({name})
+
+    def clip(self, max_norm: float, norm_type: float, *, error_if_nonfinite: bool) -> torch.Tensor:
+        """See :class:`GradientsHome`. Rank 0 clips."""
+        return self._systems.clip()
 
     def note_outside(self, name: str) -> None:
         """See :class:`GradientsHome`. Rank 0 notes it."""

@@ -406,6 +406,10 @@ class GradientsHome(ABC):
         """``parameter.grad = gradient``."""
 
     @abstractmethod
+    def clip(self, max_norm: float, norm_type: float, *, error_if_nonfinite: bool) -> torch.Tensor:
+        """See :meth:`StreamedLoop.clip_grad_norm_`."""
+
+    @abstractmethod
     def note_outside(self, name: str) -> None:
         """A gradient comes from outside its layer, as no plan knows."""
 

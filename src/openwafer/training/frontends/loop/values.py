@@ -313,6 +313,7 @@ class StoredGradients(GradientsHome):
 
     def all(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and gradients, record by record: what the loop gave for them, or copies."""
+        self._execution.end_open_pass()
         self.take()
         wanted = self.names
         for record, names in self._execution.executor.split.records.items():
@@ -466,7 +467,11 @@ class StoredGradients(GradientsHome):
             )
 
     def clip(self, max_norm: float, norm_type: float, *, error_if_nonfinite: bool) -> torch.Tensor:
-        """See :meth:`StreamedLoop.clip_grad_norm_`."""
+        """See :class:`GradientsHome`."""
+        clipped = partial(self._clip, max_norm, norm_type, error_if_nonfinite=error_if_nonfinite)
+        return clipped() if self._systems is None else self._systems.clip(clipped)
+
+    def _clip(self, max_norm: float, norm_type: float, *, error_if_nonfinite: bool) -> torch.Tensor:
         is_clipped = any(name not in self._applied for name in self._factors)
         if self._execution.updater.keeps_masters and is_clipped:
             raise error(
