@@ -131,9 +131,13 @@ class SmallLink:
         """Push the gradient of a slice that got none."""
         self.link.push_zeros([self.record(index)])
 
+    def complete_step(self, coefficient: float = 1.0) -> None:
+        """Let what is kept be of a whole step."""
+        self.link.kept.complete_by(self.updater.this_step(coefficient))
+
     def update(self) -> None:
         """Complete a step and apply it."""
-        self.link.kept.complete_step()
+        self.complete_step()
         self.link.flush()
 
     def stored(self, index: int) -> Tensor:

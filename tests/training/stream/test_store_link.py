@@ -100,7 +100,7 @@ def test_an_update_on_fetch_waits_for_the_end_of_the_step(make_link: MakeLink) -
 def test_an_update_on_fetch_is_made_before_the_next_fetch(make_link: MakeLink) -> None:
     small = make_link()
     small.push(1, 0.25)
-    small.link.kept.complete_step(0.5)
+    small.complete_step(0.5)
     small.link.begin_pass(fetches([1]))
     assert torch.equal(small.fetch(1), small.weights[1] - 0.125)
 
@@ -109,7 +109,7 @@ def test_gradients_of_one_record_that_come_apart_are_added_up(make_link: MakeLin
     small = make_link()
     small.push(1, 0.25)
     small.push(1, 0.5)
-    small.link.kept.complete_step()
+    small.complete_step()
     small.link.flush()
     assert torch.equal(small.stored(1), small.weights[1] - 0.75)
 
@@ -117,7 +117,7 @@ def test_gradients_of_one_record_that_come_apart_are_added_up(make_link: MakeLin
 def test_a_second_fetch_of_the_same_record_waits_for_its_update(make_link: MakeLink) -> None:
     small = make_link()
     small.push(0, 0.25)
-    small.link.kept.complete_step()
+    small.complete_step()
     small.link.begin_pass(fetches([0, 1, 0]))
     first, _, second = small.fetch(0), small.fetch(1), small.fetch(0)
     assert torch.equal(first, second)
@@ -127,7 +127,7 @@ def test_flush_applies_what_no_fetch_has_applied(make_link: MakeLink) -> None:
     small = make_link()
     small.push(0, 0.25)
     small.push(2, 0.5)
-    small.link.kept.complete_step()
+    small.complete_step()
     small.link.flush()
     assert torch.equal(small.stored(2), small.weights[2] - 0.5)
 
@@ -156,7 +156,7 @@ def with_room_asked_for(make_link: MakeLink) -> SmallLink:
     """A gradient of 0.25 was applied and is on disk alone; room for the next is asked for ahead."""
     small = make_link(ring_records=1)
     small.push(0, 0.25)
-    small.link.kept.complete_step()
+    small.complete_step()
     small.link.flush()
     with small.store.lent("1", tuple(Part), read_only=True):
         pass
@@ -199,7 +199,7 @@ def test_what_was_foreseen_and_found_no_room_is_not_read_in_the_pass(make_link: 
 def test_updates_find_room_in_a_ring_full_of_reads(make_link: MakeLink) -> None:
     small = make_link(ring_records=1)
     small.push(2, 0.25)
-    small.link.kept.complete_step()
+    small.complete_step()
     small.link.begin_pass(fetches([0, 1, 0, 1]))
     small.link.flush()
     assert torch.equal(small.stored(2), small.weights[2] - 0.25)
@@ -208,9 +208,9 @@ def test_updates_find_room_in_a_ring_full_of_reads(make_link: MakeLink) -> None:
 def test_a_step_completed_twice_is_refused(make_link: MakeLink) -> None:
     small = make_link()
     small.push(0, 0.25)
-    small.link.kept.complete_step()
+    small.complete_step()
     with pytest.raises(OpenwaferError, match="call backward between two optimizer steps"):
-        small.link.kept.complete_step()
+        small.complete_step()
 
 
 def test_discarded_gradients_change_nothing(make_link: MakeLink) -> None:
@@ -239,7 +239,7 @@ def test_a_pass_that_is_abandoned_forgets_its_gradients(make_link: MakeLink) -> 
 def test_a_pass_that_is_abandoned_keeps_the_updates_of_the_step_before(make_link: MakeLink) -> None:
     small = make_link()
     small.push(0, 0.25)
-    small.link.kept.complete_step()
+    small.complete_step()
     small.link.begin_pass(fetches([1]))
     small.link.abandon()
     small.link.flush()
@@ -286,7 +286,7 @@ def test_an_update_on_push_that_fails_gives_its_loan_back(make_link: MakeLink) -
 def test_a_fetch_whose_update_fails_gives_its_loan_back(make_link: MakeLink) -> None:
     small = make_link(ring_records=1, options=IMPATIENT)
     small.push(0, 0.25)
-    small.link.kept.complete_step()
+    small.complete_step()
     small.link.on_update = fail
     with pytest.raises(ValueError, match="the update of 0 fails"):
         small.fetch(0)

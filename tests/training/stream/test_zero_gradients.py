@@ -85,7 +85,7 @@ def test_zeros_are_applied_before_the_next_fetch(small: SmallLink) -> None:
     small.push(1, 0.25)
     small.update()
     small.push_zeros(1)
-    small.link.kept.complete_step()
+    small.complete_step()
     assert torch.equal(small.fetch(1), plain(small.weights[1], 0.25, 0.0))
 
 

@@ -166,5 +166,5 @@ def walk(link: ThreadedLink, fetched: Sequence[int], pushed: Sequence[int], ahea
         link.link.advance(position)
     link.link.end_pass()
     if link.link.kept.has_waiting:
-        link.link.kept.complete_step()
+        link.complete_step()
         link.link.flush()

@@ -17,7 +17,8 @@ from openwafer.training.collectives.group import FIRST_RANK
 from openwafer.training.store.layout import Part, RecordLayout, flat
 from openwafer.training.store.record_access import Arrays
 from openwafer.training.stream.execute.execution import StreamedExecution
-from openwafer.training.stream.replicas.loop_link import KeptElsewhere, LoopLink
+from openwafer.training.stream.link.updates import KeptGradients
+from openwafer.training.stream.replicas.loop_link import LoopLink
 from openwafer.training.systems.owner import (
     TAG,
     ApplyStep,
@@ -48,7 +49,7 @@ class LoopRecords:
     def __init__(self, execution: StreamedExecution, owners: Owners | None) -> None:
         self.layouts: Mapping[str, RecordLayout] = execution.records.layouts
         link = execution.executor.link
-        self.kept_elsewhere = link.kept_elsewhere if isinstance(link, LoopLink) else KeptElsewhere()
+        self.kept_elsewhere = link.kept_elsewhere if isinstance(link, LoopLink) else KeptGradients()
         self._execution = execution
         self._link = execution.link
         self._owners = owners
@@ -78,7 +79,7 @@ class LoopRecords:
     def lent(
         self, record: str, parts: Collection[Part], *, read_only: bool = False
     ) -> AbstractContextManager[Arrays]:
-        """Context in which parts of a record can be read, between two steps.
+        """Context in which parts of a record can be read, in a pass or between two.
 
         Args:
             record: its name.
@@ -86,23 +87,15 @@ class LoopRecords:
             read_only: whether what is looked at stays as it is.
         """
         if record in self._owner_of:
-            return self._lent_elsewhere(record, changes=not read_only)
-        return self._execution.store.lent(record, parts, read_only=read_only)
-
-    def lent_in_pass(
-        self, record: str, part: Part, *, changes: bool = False
-    ) -> AbstractContextManager[Arrays]:
-        """The same of one part, also while a pass is open; see :meth:`StoreLink.lent`."""
-        if record in self._owner_of:
-            return self._lent_elsewhere(record, changes=changes)
-        return self._link.lent(record, part, changes=changes)
+            return self._lent_elsewhere(record, read_only=read_only)
+        return self._link.lent(record, *parts, changes=not read_only)
 
     @contextmanager
-    def _lent_elsewhere(self, record: str, *, changes: bool) -> Iterator[Arrays]:
+    def _lent_elsewhere(self, record: str, *, read_only: bool) -> Iterator[Arrays]:
         """Context in which arrays come that are looked up; changed ones go back at its end."""
         arrays = _ComingArrays(partial(self._read, record))
         yield arrays
-        if changes:
+        if not read_only:
             for (name, part), array in arrays.found.items():
                 self._write(TakeArray(record, part, name, array))
 
@@ -152,7 +145,7 @@ class LoopRecords:
             self._ask(rank, ApplyStep(rules))
         applied = self.kept_elsewhere.names
         self._owe_updates = bool(applied)
-        self.kept_elsewhere.clear()
+        self.kept_elsewhere.discard()
         for name in filter(updater.trains, applied):
             updater.count(name, rules.steps_before)
         self._execution.complete_by(rules)
@@ -181,31 +174,31 @@ class LoopRecords:
     def is_kept(self, name: str) -> bool:
         """Whether the gradient of a parameter waits for its step to be completed."""
         record = self.record_of[name]
-        return self._link.kept.is_waiting(record, name) or self.kept_elsewhere.has(record, name)
+        return self._kept_of(record).is_waiting(record, name)
+
+    def _kept_of(self, record: str) -> KeptGradients:
+        return self.kept_elsewhere if record in self._owner_of else self._link.kept
 
     def keep(self, names: Iterable[str]) -> None:
         """Gradients in the store that were applied wait for a step again."""
         for name in names:
             record = self.record_of[name]
-            if self.is_here(name):
-                self._link.kept.add(record, [name])
-            elif not self.kept_elsewhere.has(record, name):
-                self.kept_elsewhere.add(record, name)
+            if record in self._owner_of and not self.is_kept(name):
                 self._ask(self._owner_of[record], KeepGradients(record, (name,)))
+            self._kept_of(record).add(record, (name,))
 
     def discard(self, names: Collection[str]) -> None:
         """Forget gradients that wait for their step."""
-        self._link.kept.discard(names)
         for rank, gone in self._by_owner(self.kept_elsewhere.names & set(names)).items():
-            for name in gone:
-                self.kept_elsewhere.discard(self.record_of[name], name)
-            self._ask(rank, DiscardGradients(tuple(gone)))
+            self._ask(rank, DiscardGradients(gone))
+        self.kept_elsewhere.discard(names)
+        self._link.kept.discard(names)
 
     def note_kept(self, told: Iterable[tuple[tuple[str, str], ...]]) -> None:
         """A backward is over, and each owner has told which gradients it keeps."""
-        self.kept_elsewhere.clear()
+        self.kept_elsewhere.discard()
         for record, name in chain.from_iterable(told):
-            self.kept_elsewhere.add(record, name)
+            self.kept_elsewhere.add(record, (name,))
 
     def write_gradient(self, name: str, gradient: torch.Tensor) -> None:
         """Keep a gradient in the place of the one that is kept, if one is; no update is due."""

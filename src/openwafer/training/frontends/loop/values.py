@@ -127,7 +127,9 @@ class StoredWeights(WeightsHome):
     @contextmanager
     def _lent(self, name: str) -> Iterator[torch.Tensor]:
         self._records.flush()
-        with self._records.lent_in_pass(self._records.record_of[name], Part.WEIGHTS) as loan:
+        with self._records.lent(
+            self._records.record_of[name], (Part.WEIGHTS,), read_only=True
+        ) as loan:
             yield loan.tensor(name, Part.WEIGHTS)
 
     def write(self, name: str, value: torch.Tensor) -> None:
@@ -320,7 +322,7 @@ class StoredGradients(GradientsHome):
             held = [name for name in names if name in wanted]
             self._let_written(held)
             if held:
-                with self._records.lent_in_pass(record, Part.GRADIENTS) as loan:
+                with self._records.lent(record, (Part.GRADIENTS,), read_only=True) as loan:
                     copies = [(name, self._copy(loan, name)) for name in held]
                 for name, copied in copies:
                     alias = self._aliases.get(name)
@@ -330,7 +332,7 @@ class StoredGradients(GradientsHome):
         """A copy of a gradient, on the device."""
         self._let_written({name})
         device = self._execution.device.torch_device
-        with self._records.lent_in_pass(self._record_of[name], Part.GRADIENTS) as loan:
+        with self._records.lent(self._record_of[name], (Part.GRADIENTS,), read_only=True) as loan:
             return self._copy(loan, name).to(device)
 
     def _copy(self, loan: Arrays, name: str) -> torch.Tensor:
@@ -366,8 +368,7 @@ class StoredGradients(GradientsHome):
         for name in self._factors.keys() & names:
             by_record.setdefault(self._record_of[name], []).append(name)
         for record, held in by_record.items():
-            lent = self._records.lent_in_pass(record, Part.GRADIENTS, changes=True)
-            with lent as loan, torch.no_grad():
+            with self._records.lent(record, (Part.GRADIENTS,)) as loan, torch.no_grad():
                 for name in held:
                     loan.tensor(name, Part.GRADIENTS).mul_(self._factors.pop(name))
 
@@ -501,7 +502,7 @@ class StoredGradients(GradientsHome):
         for record, held in self._execution.executor.split.records.items():
             here = {n: factors[n] for n in held if n in factors and self._records.is_here(n)}
             if here:
-                with self._records.lent_in_pass(record, Part.GRADIENTS) as loan:
+                with self._records.lent(record, (Part.GRADIENTS,), read_only=True) as loan:
                     own |= kept_norms(loan, here, norm_type, norm_dtype)
         return own | of_others()
 

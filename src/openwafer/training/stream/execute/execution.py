@@ -338,19 +338,13 @@ class StreamedExecution:
 
     def complete_step(self, coefficient: float) -> None:
         """See :class:`Execution`."""
-        if self.link.kept.has_waiting:
-            self.link.kept.complete_step(coefficient)
-            self._owes_updates = True
-        self._count_step()
+        self.complete_by(self.updater.this_step(coefficient))
 
     def complete_by(self, rules: StepRules) -> None:
         """The same, by rules that were read at that step, perhaps by another rank."""
         if self.link.kept.has_waiting:
             self.link.kept.complete_by(rules)
             self._owes_updates = True
-        self._count_step()
-
-    def _count_step(self) -> None:
         self.updater.counts.steps_applied += 1
         if not self._owes_updates:
             self._end_step()

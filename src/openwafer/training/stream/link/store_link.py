@@ -151,7 +151,7 @@ class StoreLink:
         self.on_update: Callable[[str], None] = lambda record: None
         self.traffic = LinkTraffic()
         self.watchers: list[Callable[[Mapping[str, torch.Tensor]], None]] = []
-        self.kept = kept = KeptGradients(updater)
+        self.kept = kept = KeptGradients()
         self._device = device
         # Where all is in memory, nothing is won by asking for it before.
         self._reads_ahead = store.has_disk_parts
@@ -372,15 +372,12 @@ class StoreLink:
 
     def take_kept(self, record: str) -> dict[str, torch.Tensor]:
         """Copies of the gradients of a record that wait for their step, and are kept no more."""
-        layout = self.store.layouts[record].parts[Part.GRADIENTS]
-        names = [p.spec.name for p in layout if self.kept.is_waiting(record, p.spec.name)]
+        self._pushes.finish()
+        names = self.kept.take(record)
         if not names:
             return {}
-        self._pushes.finish()
         with self.lent(record, Part.GRADIENTS) as loan:
-            found = {name: loan.tensor(name, Part.GRADIENTS).clone() for name in names}
-        self.kept.discard(names)
-        return found
+            return {name: loan.tensor(name, Part.GRADIENTS).clone() for name in names}
 
     def hold(self, record: str) -> Loan:
         """The weights of a record, up to date, until the caller gives them back."""

@@ -401,13 +401,9 @@ class KeptGradients:
 
     They wait for their step to be completed. Then they are due, until :meth:`take_due`. Those of a
     record that are all zero need no bytes.
-
-    Args:
-        updater: knows the hyper-parameters of a step.
     """
 
-    def __init__(self, updater: Updater) -> None:
-        self._updater = updater
+    def __init__(self) -> None:
         self._names: dict[str, list[str]] = {}
         # Records of which all that is kept is zero, and nowhere.
         self._zeros: set[str] = set()
@@ -461,6 +457,13 @@ class KeptGradients:
         self._zeros.discard(record)
         return self._names[record] if is_zero else ()
 
+    def take(self, record: str) -> Collection[str]:
+        """The parameters of a record whose gradients wait, which are kept no more."""
+        if self._step is not None:
+            return ()
+        self._zeros.discard(record)
+        return self._names.pop(record, ())
+
     def discard(self, names: Collection[str] | None = None) -> None:
         """Forget those kept since the last step, of all parameters or of some."""
         if self._step is None:
@@ -472,27 +475,15 @@ class KeptGradients:
             self._names = {record: kept for record, kept in left.items() if kept}
             self._zeros &= self._names.keys()
 
-    def complete_step(self, coefficient: float = 1.0) -> None:
-        """They are those of a whole step: each record is to be updated before its next use.
-
-        Args:
-            coefficient: what gradients are multiplied by before they are applied.
-        """
-        self._require_applied()
-        self.complete_by(self._updater.this_step(coefficient))
-
     def complete_by(self, rules: StepRules) -> None:
-        """The same, by rules that were read at that step."""
-        self._require_applied()
-        self._step = rules
-
-    def _require_applied(self) -> None:
+        """They are those of a whole step: each record is to be updated before its next use."""
         if self._step is not None:
             raise error(
                 "step-without-gradients",
                 "a step was completed before the updates of the one before were applied",
                 help="call backward between two optimizer steps",
             )
+        self._step = rules
 
     @property
     def due_records(self) -> tuple[str, ...]:

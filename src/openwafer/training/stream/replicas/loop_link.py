@@ -19,49 +19,11 @@ from torch import Tensor
 from openwafer.training.collectives.chunks import run_beside
 from openwafer.training.collectives.group import FIRST_RANK, Group, Pending
 from openwafer.training.stream.link.store_link import StoreLink
+from openwafer.training.stream.link.updates import KeptGradients
 from openwafer.training.stream.replicas.replica_link import ReplicaLink, Replicas
 
 FIRST_TAG: Final = 1
 """That of the first record; what carries a lower one is something else."""
-
-
-class KeptElsewhere:
-    """The gradients that other ranks keep, by name, as rank 0 knows of them."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, set[str]] = {}
-
-    @property
-    def records(self) -> tuple[str, ...]:
-        """Records of which gradients are kept."""
-        return tuple(self._names)
-
-    @property
-    def names(self) -> set[str]:
-        """Parameters whose gradients are kept."""
-        return {name for names in self._names.values() for name in names}
-
-    def has(self, record: str, name: str) -> bool:
-        """Whether the gradient of a parameter is kept."""
-        return name in self._names.get(record, ())
-
-    def add(self, record: str, name: str) -> None:
-        """The owner of a record keeps the gradient of a parameter."""
-        self._names.setdefault(record, set()).add(name)
-
-    def discard(self, record: str, name: str) -> None:
-        """The owner keeps it no more."""
-        self._names[record].discard(name)
-        if not self._names[record]:
-            del self._names[record]
-
-    def take(self, record: str) -> set[str]:
-        """Names of the gradients of a record, which are kept no more from now on."""
-        return self._names.pop(record, set())
-
-    def clear(self) -> None:
-        """No gradient is kept."""
-        self._names.clear()
 
 
 class KeptSums:
@@ -168,7 +130,7 @@ class LoopLink(ReplicaLink):
     Attributes:
         is_alone: whether passes from now on are of rank 0 only.
         on_summed: called when a backward is over, and its sums are with their owners.
-        kept_elsewhere: on rank 0, where other ranks have records.
+        kept_elsewhere: on rank 0, those that other ranks keep.
     """
 
     def __init__(
@@ -184,7 +146,7 @@ class LoopLink(ReplicaLink):
         self._divisor = divisor
         self._rank, self._owners = replicas.rank, replicas.owners
         self._kept_sums = KeptSums(group, records)
-        self.kept_elsewhere = KeptElsewhere()
+        self.kept_elsewhere = KeptGradients()
         self.is_alone = False
         self.on_summed: Callable[[], None] = lambda: None
         self._has_backward = False
@@ -210,22 +172,20 @@ class LoopLink(ReplicaLink):
     def _take_kept(self, record: str) -> Mapping[str, Tensor]:
         """What rank 0 goes on from; an owner sends it there, and has it no more."""
         own = self._own_with(record)
-        if own is not None:
-            with own.host_section():
-                kept = own.take_kept(record)
-            if kept and self._rank != FIRST_RANK:
-                self._kept_sums.send(record, kept)
-                return {}
-            return kept
-        names = self.kept_elsewhere.take(record)
-        if not names:
+        if own is None:
+            names = self.kept_elsewhere.take(record)
+            return self._kept_sums.receive(record, self._owners[record], names) if names else {}
+        with own.host_section():
+            kept = own.take_kept(record)
+        if kept and self._rank != FIRST_RANK:
+            self._kept_sums.send(record, kept)
             return {}
-        return self._kept_sums.receive(record, self._owners[record], names)
+        return kept
 
     def _records_kept(self) -> list[str]:
         """Records of which this rank has a sum to begin with, or to send to rank 0."""
         own = filter(self._own.kept.has_bytes, self._own.store.layouts)
-        return [*own, *self.kept_elsewhere.records]
+        return [*own, *filter(self.kept_elsewhere.has_bytes, self._owners)]
 
     def end_pass(self) -> None:
         """See :class:`ReplicaLink`."""
