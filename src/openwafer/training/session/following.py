@@ -6,9 +6,9 @@ norms of all gradients, which their owners report; what it then asks of the owne
 """
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import asdict
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ from openwafer.training.session.building import (
     build_hollow_model,
     make_optimizers,
     make_updater,
+    make_workload,
     plan_input,
     tokenizer_of,
 )
@@ -30,7 +31,13 @@ from openwafer.training.session.config_sections import Precision
 from openwafer.training.session.forward import forward_of, seed_micro_batch
 from openwafer.training.session.matmul_precision import multiplying
 from openwafer.training.session.optimizers import LearningRates
-from openwafer.training.session.pipelined.running import BegunStages, following_stages
+from openwafer.training.session.pipelined.plan import Flows, as_one_system
+from openwafer.training.session.pipelined.running import (
+    BegunEvaluation,
+    BegunPass,
+    StageOfSystem,
+    joined,
+)
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import OWNER_VERSION, OwnerState
 from openwafer.training.session.shared_stores import (
@@ -57,7 +64,11 @@ from openwafer.training.stream.execute.execution import (
     StreamedExecution,
     without_records,
 )
+from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.plan.workload import autocast
+from openwafer.training.stream.replicas.replica_link import Replicas
+from openwafer.training.stream.schedule import UpdateTiming
+from openwafer.training.stream.stages.stage_execution import StageExecution
 from openwafer.training.systems.owner import Owner
 
 
@@ -70,9 +81,11 @@ class OwnedRecords:
         model: its parameters need no values.
         device: where it runs.
         casting: makes the context that forwards, and nothing else, run in.
+        replicas: how it passes weights, gradients and activations.
 
     Attributes:
-        execution: runs this system's micro-batches, and updates its records.
+        execution: runs this system's share of a step, and updates its records.
+        gradients: of those, in the step under way.
         owner: does what the leader asks between two steps.
     """
 
@@ -83,24 +96,34 @@ class OwnedRecords:
         model: nn.Module,
         device: Device,
         casting: Callable[[], AbstractContextManager[object]],
+        replicas: Replicas,
     ) -> None:
         self._systems, config = systems, begun.config
-        optimizers = make_optimizers(model, config, begun.vocab_size)
-        updater = make_updater(optimizers, model, config)
-        updater.counts = begun.counts.copy()
+        alone = as_one_system(config)
+        optimizers = make_optimizers(model, alone, begun.vocab_size)
+        updater = make_updater(optimizers, model, alone)
+        # A copy of an owner's stage updates nothing.
+        owns = systems.rank in begun.owners.values()
+        updater.counts = begun.counts.copy() if owns else UpdateCounts(begun.counts.steps_applied)
         self._rates = LearningRates(optimizers, config)
         self._begun = begun
         self._store = self._open_store()
-        plan, replicas = begun.contract.plan, systems.replicas_by(config.reduction, begun.owners)
-        assert plan.schedule is not None
-        context = StepContext(plan.schedule.timing, casting, replicas)
-        self.execution = StreamedExecution(model, plan, self._store, updater, device, context)
-        self._gradients = StepGradients(
+        context = StepContext(UpdateTiming.ON_FETCH, casting, replicas)
+        self.execution: StageExecution | StreamedExecution
+        if replicas.stage is not None:
+            self.execution = replicas.stage(model, self._store, updater, device, context)
+        else:
+            plan = begun.contract.plan
+            assert plan.schedule is not None
+            context = replace(context, timing=plan.schedule.timing)
+            self.execution = StreamedExecution(model, plan, self._store, updater, device, context)
+            self.execution.executor.watch.hold_to(begun.contract)
+        self.gradients = StepGradients(
             is_clipped=config.clip_norm is not None,
             is_scaled=config.precision is Precision.FP16,
             norm_dtype=updater.norm_dtype,
         )
-        self.execution.watch_gradients(self._gradients.watch)
+        self.execution.watch_gradients(self.gradients.watch)
         self.owner = Owner(self.execution, systems.control.group, self._commit)
 
     def _open_store(self) -> ParameterStore:
@@ -125,11 +148,11 @@ class OwnedRecords:
     def begin_step(self, begun: BegunStep) -> None:
         """Set the learning rates and the loss scale of a step."""
         self._rates.set(begun.step)
-        self._gradients.begin(begun.loss_scale)
+        self.gradients.begin(begun.loss_scale)
 
     def report(self) -> None:
         """Tell the leader of the gradients of the pass that is over."""
-        gathered_reports(self._systems, self._gradients.report)
+        gathered_reports(self._systems, self.gradients.report)
 
     def abandon_step(self) -> None:
         """Forget a step that is not applied."""
@@ -159,22 +182,12 @@ def _prepare(systems: Systems, stores: EarlierStores, run: ExitStack, told: obje
             tell_run(systems, told)
         case FindStores():
             tell_stores(systems, told)
-        case BegunStages() | BegunRun():
+        case BegunRun():
             run.enter_context(multiplying(told.config.matmul_precision))
-            if isinstance(told, BegunStages):
-                following = following_stages(systems, told)
-            else:
-                following = _following_steps(systems, told)
-            systems.control.answer = run.enter_context(following)
+            follower = run.enter_context(closing(_Follower(systems, told)))
+            systems.control.answer = follower.do
         case _:
             stores.answer(told)
-
-
-@contextmanager
-def _following_steps(systems: Systems, begun: BegunRun) -> Iterator[Callable[[object], object]]:
-    """Context of a run on this system; does what the leader tells."""
-    with closing(_Follower(systems, begun)) as follower:
-        yield follower.do
 
 
 class _Follower:
@@ -183,35 +196,41 @@ class _Follower:
     def __init__(self, systems: Systems, begun: BegunRun) -> None:
         self._systems = systems
         self._config = config = begun.config
-        self._dataset = _find_data(begun)
+        alone, vocab_size, stages = as_one_system(config), begun.vocab_size, begun.stages
+        # The first stage alone needs tokens.
+        self._dataset = _find_data(begun) if stages is None else None
         with TemporaryDirectory(prefix="openwafer-") as scratch:
-            vocab_size = self._dataset.tokenizer.vocab_size
-            self._model = build_hollow_model(config, vocab_size, Path(scratch))
-        self._device = plan_input(config, StoreOptions()).make_device()
-        casting = partial(autocast, self._device.torch_device, config.precision.autocast_dtype)
+            self._model = model = build_hollow_model(alone, vocab_size, Path(scratch))
+        self._device = device = plan_input(config, StoreOptions()).make_device()
+        casting = partial(autocast, device.torch_device, config.precision.autocast_dtype)
+        flow_of = None
+        if stages is not None:
+            flow_of = Flows(make_workload(model, alone, vocab_size), stages.layers)
+        replicas = joined(systems, begun, flow_of)
         self._owned: OwnedRecords | None = None
         if begun.shares:
-            self._owned = OwnedRecords(systems, begun, self._model, self._device, casting)
+            self._owned = OwnedRecords(systems, begun, model, device, casting, replicas)
             self._execution = self._owned.execution
         else:
-            replicas = systems.replicas_by(config.reduction, {})
-            self._execution = without_records(
-                self._model, begun.contract.plan, self._device, casting, replicas
-            )
-        self._execution.executor.watch.hold_to(begun.contract)
+            self._execution = without_records(model, begun.contract.plan, device, casting, replicas)
+            self._execution.executor.watch.hold_to(begun.contract)
 
     def do(self, told: object) -> object:
         """Do what the leader tells; returns what it is answered."""
-        if not isinstance(told, BegunStep):
-            assert self._owned is not None
-            return self._owned.owner.answer(told)
-        try:
-            self._run(told)
-        except NotFiniteError:
-            # The leader has met it, too, and says what becomes of the run.
-            if self._owned is not None:
-                self._owned.abandon_step()
+        match told:
+            case BegunStep():
+                self._take(told)
+            case BegunEvaluation():
+                self._stage.share_evaluation(told)
+            case _:
+                assert self._owned is not None
+                return self._owned.owner.answer(told)
         return None
+
+    @property
+    def _stage(self) -> StageOfSystem:
+        assert isinstance(self._execution, StageOfSystem)
+        return self._execution
 
     def close(self) -> None:
         """End the threads, and the store where there is one."""
@@ -220,7 +239,24 @@ class _Follower:
         else:
             self._owned.owner.close()
 
+    def _take(self, begun: BegunStep) -> None:
+        try:
+            if self._owned is not None:
+                self._owned.begin_step(begun)
+            if isinstance(begun, BegunPass):
+                assert self._owned is not None
+                with self._systems.measured(begun):
+                    self._stage.share_pass(begun, self._owned.gradients)
+            else:
+                self._run(begun)
+        except NotFiniteError:
+            # The leader has met it, too, and says what becomes of the run.
+            if self._owned is not None:
+                self._owned.abandon_step()
+
     def _run(self, begun: BegunStep) -> None:
+        """Run this system's micro-batches through all layers."""
+        assert self._dataset is not None
         num = self._config.batch.micro_batches_at(begun.step)
         block = self._systems.block(num)
         batches = self._dataset.micro_batches(begun.step, num, block)
@@ -231,8 +267,6 @@ class _Follower:
         def seed(index: int) -> None:
             seed_micro_batch(self._config.seed, begun.step, block.start + index)
 
-        if self._owned is not None:
-            self._owned.begin_step(begun)
         with self._systems.measured(begun), keeping_freed_memory():
             self._execution.run(forwards, root, seed)
             if self._owned is not None:

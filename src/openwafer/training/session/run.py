@@ -61,7 +61,7 @@ from openwafer.training.session.pipelined.plan import (
     require_room,
     with_stages,
 )
-from openwafer.training.session.pipelined.running import BegunStages, LeadingStage, lead_stages
+from openwafer.training.session.pipelined.running import StageOfSystem, StageTrainer, joined
 from openwafer.training.session.plan_table import show_plan, show_remarks, show_sizes
 from openwafer.training.session.run_conditions import token_identity
 from openwafer.training.session.run_folder import RunFolder, RunLog, quoted
@@ -117,8 +117,8 @@ class OpenedRun:
 
     @property
     def shares_store(self) -> bool:
-        """Whether other systems have records in their stores, and not those of a stage."""
-        return self.config.shares_store and self.planned.stages is None
+        """Whether other systems have records in their stores."""
+        return len(self.planned.shares) > 1
 
     def batches(self, step: int) -> tuple[Batch, ...]:
         """The micro-batches of a step that this system computes."""
@@ -204,14 +204,13 @@ def opened(
     if saved is not None:
         saved = openable(saved, planned, config, folder, systems, notify)
     stores = store_set(saved, config, planned)
-    if planned.stages is not None:
-        assert systems is not None
-        stages, counts = planned.stages.plan, _counts_of(saved)
-        begun = BegunStages(with_stages(config, len(stages.spans)), vocab_size, stages, counts)
-        execution: Execution = lead_stages(systems, planned, begun, saved, folder, weights)
-    else:
-        replicas = _joined(systems, _begun(config, dataset, planned, saved, stores))
-        execution = _execute(saved, model, planned, folder, weights, replicas)
+    replicas = None
+    if systems is not None:
+        begun = _begun(config, dataset, planned, saved, stores)
+        systems.begin(begun)
+        flow_of = None if planned.stages is None else planned.stages.flow_of
+        replicas = joined(systems, begun, flow_of)
+    execution = _execute(saved, model, planned, folder, weights, replicas)
     weights.clear()
     tracks.recorder = execution.recorder
     try:
@@ -226,14 +225,6 @@ def opened(
         execution.store.close()
 
 
-def _joined(systems: Systems | None, begun: BegunRun) -> Replicas | None:
-    """Begin the run on the other systems, if there are any; how weights and gradients pass."""
-    if systems is None:
-        return None
-    systems.begin(begun)
-    return systems.replicas_by(begun.config.reduction, begun.owners if begun.shares else {})
-
-
 def _make_trainer(
     config: RunConfig,
     model: nn.Module,
@@ -242,9 +233,10 @@ def _make_trainer(
     systems: Systems | None,
     methods: Sequence[MethodRun],
 ) -> Trainer:
-    if isinstance(execution, LeadingStage):
-        return execution.trainer(optimizers)
     rates = LearningRates(optimizers, config)
+    if isinstance(execution, StageOfSystem):
+        assert systems is not None
+        return StageTrainer(execution, rates, config, systems)
     return Trainer(model, execution, rates, config, systems, methods)
 
 
@@ -299,14 +291,15 @@ def _begun(
     stores: StoreSet | None,
 ) -> BegunRun:
     found = None if saved is None else saved.found
-    ranks = range(config.systems) if config.shares_store else ()
+    stages, shares = planned.stages, planned.shares
     return BegunRun(
-        config,
+        config if stages is None else with_stages(config, len(stages.plan.spans)),
         dataset.folder.parent.absolute(),
         dataset.fingerprint,
         planned.plan.contract,
         planned.owners,
-        tuple(map(planned.share, ranks)),
+        None if stages is None else stages.plan,
+        shares if len(shares) > 1 else (),
         _counts_of(saved),
         dataset.tokenizer.vocab_size,
         config.path.absolute(),

@@ -370,9 +370,9 @@ def restore_execution(
         execution = reopen(model, planned, folder=folder.store, replicas=replicas, step=step)
         planned.updater.counts = saved.state.counts.copy()
         return execution
-    checkpoint = to_restore(saved, planned.plan.layouts, folder)
+    checkpoint = to_restore(saved, planned.layouts, folder)
     with closed_on_error(create_store(planned, folder.store)) as store:
-        records = records_of(store, planned.plan.layouts, replicas)
+        records = records_of(store, planned.layouts, replicas)
         load_checkpoint(checkpoint, records)
         # Several stores commit when training begins.
         if planned.uses_disk and records is store:

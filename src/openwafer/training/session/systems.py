@@ -33,6 +33,7 @@ from openwafer.training.stream.execute.pass_watch import StepContract
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare, hosts_of
 from openwafer.training.stream.replicas.replica_link import Digests, Replicas
+from openwafer.training.stream.stages.stage_plan import StagePlan
 from openwafer.training.systems.control import Control
 from openwafer.training.systems.owner import Owners, TellCounts
 
@@ -134,6 +135,7 @@ class BegunRun:
         data: fingerprint of the batches.
         contract: of its steps.
         owners: the system in whose store a record is.
+        stages: what each system computes; ``None`` where all compute all layers.
         shares: what the store of each system holds; empty where the leader has all.
         counts: of the updates applied before.
         vocab_size: of the tokenizer.
@@ -148,6 +150,7 @@ class BegunRun:
     data: str
     contract: StepContract
     owners: Mapping[str, int]
+    stages: StagePlan | None
     shares: tuple[StoreShare, ...]
     counts: UpdateCounts
     vocab_size: int

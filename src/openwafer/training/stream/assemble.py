@@ -137,8 +137,21 @@ class Planned:
         """Where all records live, on the hosts of their owners."""
         return merged(self.placements)
 
+    @property
+    def layouts(self) -> Mapping[str, RecordLayout]:
+        """Of all records."""
+        return self.plan.layouts if self.stages is None else self.stages.plan.all_layouts
+
+    @property
+    def shares(self) -> tuple[StoreShare, ...]:
+        """What the store of each rank holds that has any records."""
+        num_stores = len(self.placements) if self.stages is None else self.stages.plan.num_ranks
+        return tuple(map(self.share, range(num_stores)))
+
     def share(self, rank: int) -> StoreShare:
         """What the store of a rank holds."""
+        if self.stages is not None:
+            return self.stages.plan.share(rank)
         layouts = share_of(self.plan.layouts, self.owners, rank)
         placement = self.placements[rank]
         ring_bytes = placement.ring_bytes + self._lent_bytes
@@ -496,7 +509,7 @@ def assemble(
     if weights is None:
         check_own_memory(model)
     with closed_on_error(create_store(planned, folder)) as store:
-        records = records_of(store, planned.plan.layouts, replicas)
+        records = records_of(store, planned.layouts, replicas)
         write_weights(records, dict(model.named_parameters()) if weights is None else weights)
         planned.updater.initialise(records)
         return execute(model, planned, store, replicas)
@@ -535,6 +548,9 @@ def execute(
         for buffer in model.buffers():
             # The same tensor object, so that whoever holds it sees the values of training.
             buffer.data = buffer.to(planned.device.torch_device)
+    if replicas is not None and replicas.stage is not None:
+        stage: Execution = replicas.stage(model, store, planned.updater, planned.device, context)
+        return stage
     if planned.plan.mode is Mode.STREAMED:
         execution = StreamedExecution(
             model, planned.plan, store, planned.updater, planned.device, context

@@ -21,6 +21,7 @@ from openwafer.training.store.layout import Part, RecordLayout, flat
 from openwafer.training.store.record_access import LentParts, Records
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.updates import StepRules, UpdateCounts
+from openwafer.training.stream.stages.stage_execution import StageExecution
 from openwafer.training.systems.control import Control
 
 TAG: Final = 0
@@ -155,7 +156,7 @@ class Owner:
 
     def __init__(
         self,
-        execution: StreamedExecution,
+        execution: StreamedExecution | StageExecution,
         group: Group,
         commit: Callable[[int], None] = lambda steps_done: None,
     ) -> None:
@@ -173,30 +174,18 @@ class Owner:
             OpenwaferError: ``rank-lost``, or as the store does.
         """
         with self._execution.device.host_section():
-            match asked:
-                case LendParts() | LendArray():
-                    self._lend(asked)
-                case TakeParts():
-                    self._execution.settle()
-                    serve(self._execution.store, self._group, asked)
-                case TakeArray():
-                    self._take(asked)
-                case TellNorms():
-                    return self._norms(asked)
-                case TellCounts():
-                    self._execution.flush()
-                    return self.counts
-                case _:
-                    self._note(asked)
-        return None
+            return self._answer(asked)
 
-    def _note(self, asked: object) -> None:
-        execution, kept = self._execution, self._execution.link.kept
+    def _answer(self, asked: object) -> object:
+        execution = self._execution
         match asked:
-            case KeepGradients(record, names):
-                kept.add(record, names)
-            case DiscardGradients(names):
-                kept.discard(names)
+            case LendParts(record, parts):
+                execution.flush()
+                with execution.lent(record, *parts) as loan:
+                    pass_parts(loan, self._group, asked)
+            case TakeParts():
+                execution.settle()
+                serve(execution.store, self._group, asked)
             case ApplyStep():
                 self._apply(asked)
             case CommitStep(steps_done):
@@ -204,51 +193,12 @@ class Owner:
                 self._commit(steps_done)
             case Flush():
                 execution.flush()
-            case CountUpdates(num_updates):
-                execution.updater.counts.num_updates.update(num_updates)
+            case TellCounts():
+                execution.flush()
+                return self.counts
             case _:
                 raise AssertionError(asked)
-
-    # Values.
-
-    def _lend(self, asked: LendParts | LendArray) -> None:
-        self._execution.flush()
-        parts = asked.parts if isinstance(asked, LendParts) else (asked.part,)
-        with self._execution.link.lent(asked.record, *parts) as loan:
-            if isinstance(asked, LendParts):
-                pass_parts(loan, self._group, asked)
-            else:
-                array = flat(loan.tensor(asked.name, asked.part))
-                self._group.send(array, FIRST_RANK, TAG, str(asked)).wait()
-
-    def _take(self, asked: TakeArray) -> None:
-        if asked.part is Part.GRADIENTS:
-            self._execution.flush()
-        else:
-            self._execution.settle()
-        lent = self._execution.link.lent(asked.record, asked.part, changes=True)
-        with lent as loan, torch.no_grad():
-            loan.tensor(asked.name, asked.part).copy_(asked.values)
-
-    # Gradients and steps.
-
-    @property
-    def kept(self) -> tuple[tuple[str, str], ...]:
-        """Record and name of the gradients that are kept here, which wait for their step."""
-        kept = self._execution.link.kept
-        places = (
-            (record, place.spec.name)
-            for record, layout in self._execution.store.layouts.items()
-            for place in layout.parts[Part.GRADIENTS]
-        )
-        return tuple(one for one in places if kept.is_waiting(*one))
-
-    def _norms(self, asked: TellNorms) -> dict[str, torch.Tensor]:
-        norms: dict[str, torch.Tensor] = {}
-        for record, factors in asked.factors.items():
-            with self._execution.link.lent(record, Part.GRADIENTS) as loan:
-                norms |= kept_norms(loan, factors, asked.norm_type, asked.dtype)
-        return norms
+        return None
 
     def _apply(self, step: ApplyStep) -> None:
         self._steps_done = step.steps_done
@@ -279,6 +229,66 @@ class Owner:
         """Give the model its own forwards back, end threads and close the store."""
         self._execution.close()
         self._execution.store.close()
+
+
+class LoopOwner(Owner):
+    """An owner in a loop of the user's own, whose lines reach arrays and gradients one by one.
+
+    Args:
+        execution, group: see :class:`Owner`.
+    """
+
+    def __init__(self, execution: StreamedExecution, group: Group) -> None:
+        super().__init__(execution, group)
+        self._link, self._updater = execution.link, execution.updater
+
+    def _answer(self, asked: object) -> object:
+        kept = self._link.kept
+        match asked:
+            case LendArray(record, part, name):
+                self._execution.flush()
+                with self._link.lent(record, part) as loan:
+                    array = flat(loan.tensor(name, part))
+                    self._group.send(array, FIRST_RANK, TAG, str(asked)).wait()
+            case TakeArray():
+                self._take(asked)
+            case TellNorms():
+                return self._norms(asked)
+            case KeepGradients(record, names):
+                kept.add(record, names)
+            case DiscardGradients(names):
+                kept.discard(names)
+            case CountUpdates(num_updates):
+                self._updater.counts.num_updates.update(num_updates)
+            case _:
+                return super()._answer(asked)
+        return None
+
+    def _take(self, asked: TakeArray) -> None:
+        if asked.part is Part.GRADIENTS:
+            self._execution.flush()
+        else:
+            self._execution.settle()
+        lent = self._link.lent(asked.record, asked.part, changes=True)
+        with lent as loan, torch.no_grad():
+            loan.tensor(asked.name, asked.part).copy_(asked.values)
+
+    def _norms(self, asked: TellNorms) -> dict[str, torch.Tensor]:
+        norms: dict[str, torch.Tensor] = {}
+        for record, factors in asked.factors.items():
+            with self._link.lent(record, Part.GRADIENTS) as loan:
+                norms |= kept_norms(loan, factors, asked.norm_type, asked.dtype)
+        return norms
+
+    @property
+    def kept(self) -> tuple[tuple[str, str], ...]:
+        """Record and name of the gradients that are kept here, which wait for their step."""
+        places = (
+            (record, place.spec.name)
+            for record, layout in self._execution.store.layouts.items()
+            for place in layout.parts[Part.GRADIENTS]
+        )
+        return tuple(one for one in places if self._link.kept.is_waiting(*one))
 
 
 def serve(store: Records, group: Group, asked: LendParts | TakeParts) -> None:

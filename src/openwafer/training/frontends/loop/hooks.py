@@ -53,7 +53,7 @@ from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import lay_out_records, weights_of
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
-from openwafer.training.systems.owner import Owner
+from openwafer.training.systems.owner import LoopOwner
 from openwafer.training.torch_private import step_pre_hooks
 
 
@@ -486,7 +486,7 @@ class FollowedHooks(ModelHooks):
         likes = _likes_of(begun.contract.plan)
         self.weights = WeightsElsewhere(systems, likes)
         self.gradients = GradientsElsewhere(systems, likes, keeps_masters=home.keeps_masters)
-        self._owner = Owner(execution, systems.control.group)
+        self._owner = LoopOwner(execution, systems.control.group)
         systems.control.answer = self._owner.answer
         follow(begun.contract, self._executor)
         self._attach()

@@ -158,7 +158,8 @@ def in_stages(planned: Planned, config: RunConfig, rooms: HostRooms) -> Planned:
         budget_bytes=config.device_memory,
         rooms=rooms,
     )
-    return replace(planned, stages=Staged(plan_stages(asked), asked, flows))
+    stages = plan_stages(asked)
+    return replace(planned, owners=stages.owners, stages=Staged(stages, asked, flows))
 
 
 def _layouts_of(split: Partition, model: nn.Module, updater: Updater) -> Mapping[str, RecordLayout]:

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import error
-from openwafer.training.store.layout import KEPT_PARTS, RecordLayout
+from openwafer.training.store.layout import KEPT_PARTS, Part, RecordLayout
 from openwafer.training.store.parameter_store import ParameterStore
-from openwafer.training.store.record_access import Arrays, Records
+from openwafer.training.store.record_access import Arrays, LentParts, Records
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.device.weights import DeviceWeights
@@ -374,6 +374,10 @@ class StreamedExecution:
         """End the pass of a forward that no backward has followed, or whose backward failed."""
         if self.executor.is_in_pass:
             self.executor.end_pass()
+
+    def lent(self, record: str, *parts: Part) -> AbstractContextManager[LentParts]:
+        """Context in which parts of a record of this rank can be read."""
+        return self.link.lent(record, *parts)
 
     def settle(self) -> None:
         """Bring the store up to date between two steps, with nothing lent to the device."""

@@ -27,7 +27,7 @@ from openwafer.training.stream.execute.execution import (
 )
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.link.store_link import LinkTraffic
-from openwafer.training.stream.link.updates import Updater
+from openwafer.training.stream.link.updates import StepRules, Updater
 from openwafer.training.stream.records import state_name
 
 
@@ -124,13 +124,15 @@ class ResidentExecution:
 
     def complete_step(self, coefficient: float) -> None:
         """See :class:`Execution`."""
+        self._apply(self.updater.this_step(coefficient))
+
+    def _apply(self, rules: StepRules) -> None:
         by_record: dict[str, dict[str, torch.Tensor]] = {}
         for name, gradient in self._gradients().items():
             by_record.setdefault(self._record_of[name], {})[name] = gradient
-        step = self.updater.this_step(coefficient)
         with torch.no_grad(), self.device.host_section():
             for record, gradients in by_record.items():
-                self.updater.apply(self._loans[record], gradients, step)
+                self.updater.apply(self._loans[record], gradients, rules)
         self.updater.counts.steps_applied += 1
         by_record.clear()
         self.discard_gradients()

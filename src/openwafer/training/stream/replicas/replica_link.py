@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +71,7 @@ class Replicas:
         read_weights: begins to bring the weights of another rank's record into memory, there too.
         chunk_bytes: what a message carries at most; the same on all ranks.
         experts: the ranks as rows pass between them; ``None`` where the weights of experts do.
+        stage: makes the execution of this rank's stage; ``None`` where weights are fetched.
     """
 
     weights: Group
@@ -84,6 +85,7 @@ class Replicas:
     read_weights: Callable[[str, Tensor], Pending] | None = None
     chunk_bytes: int = CHUNK_BYTES
     experts: Group | None = None
+    stage: "Callable[..., Any] | None" = None
 
     @property
     def rank(self) -> int:

@@ -1,6 +1,7 @@
 """Executes the steps of one stage: its weights and their optimizer states stay with it."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -11,7 +12,9 @@ from torch import nn
 from openwafer.diagnostics import error
 from openwafer.training.collectives.group import Group
 from openwafer.training.models.hollow import without_values
+from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import ParameterStore
+from openwafer.training.store.record_access import LentParts
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import (
     Root,
@@ -20,8 +23,8 @@ from openwafer.training.stream.execute.execution import (
 )
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.execute.resident import ResidentExecution
-from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.replicas.replica_link import Replicas
+from openwafer.training.stream.link.updates import StepRules, Updater
+from openwafer.training.stream.replicas.replica_link import Replicas, records_of
 from openwafer.training.stream.stages.flow import Flow, FlowOf
 from openwafer.training.stream.stages.stage_gradients import (
     StageGradients,
@@ -81,6 +84,7 @@ class StageExecution(ResidentExecution):
         stages: JoinedStages,
     ) -> None:
         super().__init__(model, store, updater, device, context)
+        self.records = records_of(store, stages.plan.all_layouts, context.replicas)
         for name, parameter in self._parameters.items():
             if name not in self._record_of:
                 # Where a run begins, the first stage has been given all initial weights.
@@ -158,7 +162,11 @@ class StageExecution(ResidentExecution):
 
     def complete_step(self, coefficient: float) -> None:
         """See :class:`Execution`."""
-        super().complete_step(coefficient)
+        self.complete_by(self.updater.this_step(coefficient))
+
+    def complete_by(self, rules: StepRules) -> None:
+        """The same, by rules that were read at that step, perhaps by another rank."""
+        self._apply(rules)
         self._stage_gradients.are_weights_old = True
 
     def digests(self) -> dict[str, int]:
@@ -169,10 +177,12 @@ class StageExecution(ResidentExecution):
             shared |= self._record_of.keys()
         return {f"values of {name!r}": _digest(self._parameters[name]) for name in sorted(shared)}
 
-    @property
-    def gradients(self) -> dict[str, torch.Tensor]:
-        """Those of this stage's weights, by name."""
-        return self._gradients()
+    def lent(self, record: str, *parts: Part) -> AbstractContextManager[LentParts]:
+        """Context in which parts of a record of this stage can be read."""
+        return self.store.lent(record, parts, read_only=True)
+
+    def settle(self) -> None:
+        """The store is up to date between two steps."""
 
     def close(self) -> None:
         """See :class:`Execution`."""

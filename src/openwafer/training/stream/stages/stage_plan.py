@@ -12,7 +12,9 @@ from openwafer.figures import Origin
 from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import Limit, Mode, PipelineUse, PlannedStage, PlanRecord
 from openwafer.training.store.layout import Part, RecordLayout, lay_out
+from openwafer.training.store.parameter_store import Tier
 from openwafer.training.stream.layers import Partition
+from openwafer.training.stream.replicas.ownership import StoreShare
 from openwafer.training.stream.stages.flow import Flow, FlowOf
 
 
@@ -136,15 +138,16 @@ class StagePlan:
         """The ranks that have the same stage, by replica."""
         return range(self.stage_of(rank), self.num_ranks, len(self.spans))
 
-    def layouts_of(self, rank: int) -> Mapping[str, RecordLayout]:
+    def share(self, rank: int) -> StoreShare:
         """What the store of a rank holds: of other replicas than the first, weights alone."""
         layouts = self.layouts[self.stage_of(rank)]
-        if self.replica_of(rank) == 0:
-            return layouts
-        return {
-            name: lay_out(name, [place.spec for place in layout.parts[Part.WEIGHTS]])
-            for name, layout in layouts.items()
-        }
+        if self.replica_of(rank) > 0:
+            layouts = {
+                name: lay_out(name, [place.spec for place in layout.parts[Part.WEIGHTS]])
+                for name, layout in layouts.items()
+            }
+        tiers = {(name, part): Tier.DRAM for name in layouts for part in Part}
+        return StoreShare(layouts, tiers, ring_bytes=0, uses_disk=False)
 
     @cached_property
     def owners(self) -> Mapping[str, int]:
