@@ -49,6 +49,18 @@ def test_they_agree_with_a_store_on_all_systems(layers: list[LayerWork], num_sys
     assert_agreement(dealt(layers, num_systems), num_systems, 2, network_copies=False)
 
 
+@pytest.mark.parametrize("owners", [(0, 1, 2, 0), (0, 1, 0, 0), (1, 0, 1, 2)])
+def test_they_agree_where_sums_come_back_over_the_link_on_which_they_came(
+    owners: tuple[int, ...],
+) -> None:
+    layers = like(len(owners), 0.00001, 16, 0.0)
+    owned = [replace(layer, owner=owner) for layer, owner in zip(layers, owners, strict=True)]
+    one = shape(owned, 3, 2, network_copies=False)
+    links_alone = replace(one.joined, store=1e12, adding=1e12)
+    one = replace(one, step=replace(one.step, updates_on_fetch=True), joined=links_alone)
+    assert one.formula_seconds == pytest.approx(one.event_seconds, rel=AIM)
+
+
 @pytest.mark.parametrize("name", ["computes", "large ends"])
 def test_they_agree_on_as_many_systems_as_a_cluster_has(name: str) -> None:
     assert_agreement(SHAPES[name], 192, 3, network_copies=False)

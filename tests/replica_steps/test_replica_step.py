@@ -42,6 +42,15 @@ def test_links_share_what_all_stores_send() -> None:
     assert found == pytest.approx((LAYERS / 2 + LAYERS) / 1e-3, rel=0.02)
 
 
+def test_a_sum_comes_back_over_the_link_on_which_it_came_to_its_owner() -> None:
+    """Three systems, the second of which has the first layer, whose sum is the last."""
+    layers = [replace(LAYER, owner=owner) for owner in (1, 0, 0)]
+    step = StreamedStep(layers, 3, room_bytes=2.0)
+    found = replica_step(step, replace(EASY, num_systems=3, link=1e-3)).seconds
+    # The first system sends all layers, the first one again, and all sums; one sum comes back.
+    assert found == pytest.approx((3 + 1 + 3 + 1) / 1e-3, rel=0.03)
+
+
 def test_the_last_chunk_goes_through_all_systems() -> None:
     coarse = replace(EASY, link=0.1, chunk_bytes=0.01)
     fine = replace(coarse, chunk_bytes=0.001)

@@ -209,10 +209,10 @@ class _Loads:
         self.share = min(float(self.out.max()) / passing, 1.0) if passing > 0 else 0.0
 
     def add_sum(self, owner: int, num_bytes: float) -> None:
-        """Of the gradients of a layer."""
+        """Of the gradients of a layer, which a system sends before the next one has taken them."""
         seconds, last = num_bytes / self._link, len(self.out) - 1
         self.out[:last] += seconds
-        self.come[1:] += seconds
+        self.come[1:] = np.maximum(self.come[1:] + seconds, self.out[:last])
         if owner != last:
             self.out[last] += seconds
             self.come[owner] += seconds
@@ -236,6 +236,7 @@ def _sums_seconds(
         if size > 1:
             total = _sum(layer.gradient_bytes, step, systems.joined, loads.share)
             stays = layer.owner == size - 1
+            ended[layer.owner] += total.coming_back if 0 < layer.owner < size - 1 else 0.0
             ended, tail = total.ended(ended, systems.end), total.way * (size - 1 - stays)
             ended[-1] -= stays * total.leaving
             loads.add_sum(layer.owner, layer.gradient_bytes)
@@ -256,12 +257,15 @@ class _Sum:
         turn: seconds in which a system adds and sends it, and no other.
         leaving: of those, what only a system takes that sends it: not one that owns it.
         way: seconds that the last of it then takes through the next system.
+        coming_back: what an owner takes longer between the first system and the last: the sum
+            passes twice over the link into it, on its way to the last and back.
         slower: how many times as long while weights pass.
     """
 
     turn: float
     leaving: float
     way: float
+    coming_back: float
     slower: float
 
     def ended(self, begin: Times, end_of_weights: float) -> Times:
@@ -287,4 +291,6 @@ def _sum(num_bytes: float, step: StreamedStep, joined: Joined, weights_share: fl
     asked = joined.hop_seconds + joined.turn_seconds
     turn = asked + way + (one.num_chunks - 1) * one.slower_seconds
     leaving = asked + one.send_seconds + joined.hop_seconds
-    return _Sum(turn, leaving, way, 1 + one.send_seconds * weights_share / way)
+    twice = max(2 * one.send_seconds, one.add_seconds)
+    coming_back = (one.num_chunks - 1) * (twice - one.slower_seconds)
+    return _Sum(turn, leaving, way, coming_back, 1 + one.send_seconds * weights_share / way)
