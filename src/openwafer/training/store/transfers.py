@@ -22,10 +22,15 @@ class Monitor:
     """Guards the store's state; every change of it is announced to all who wait.
 
     The store does a handful of steps per layer and transfer, so one lock is never contended.
+
+    Attributes:
+        changed: the lock, and what is notified of every change.
+        has_reads: the same lock; notified where there is something to read, or no more will be.
     """
 
     def __init__(self, stall_seconds: float) -> None:
-        self.changed = threading.Condition()
+        lock = threading.RLock()
+        self.changed, self.has_reads = threading.Condition(lock), threading.Condition(lock)
         self.failure: OpenwaferError | None = None
         self.is_closed = False
         self._stall_seconds = stall_seconds
@@ -45,6 +50,8 @@ class Monitor:
         """Wake all waits, and restart their clocks. The lock must be held."""
         self.note_progress()
         self.changed.notify_all()
+        if self.is_closed:
+            self.has_reads.notify_all()
 
     def fail(self, failure: OpenwaferError) -> None:
         """Stop the store for good; the first failure is kept."""
@@ -320,7 +327,7 @@ class ReadAhead:
         for start in range(0, part.num_bytes, self._unit_bytes):
             end = min(start + self._unit_bytes, part.num_bytes)
             self._units.append(ReadUnit(part, version, checksum, start, end))
-        self._monitor.changed.notify_all()
+        self._monitor.has_reads.notify_all()
 
     def _run(self, file: StoreFile) -> None:
         with ThreadGuard(self._monitor):
@@ -333,9 +340,9 @@ class ReadAhead:
                     self._finish(file, unit)
 
     def _next_unit(self) -> ReadUnit | None:
-        with self._monitor.changed:
+        with self._monitor.has_reads:
             while not self._units and not self._monitor.is_closed:
-                self._monitor.changed.wait()
+                self._monitor.has_reads.wait()
             return None if self._monitor.is_closed else self._units.popleft()
 
     def _read(self, file: StoreFile, unit: ReadUnit) -> OpenwaferError | None:
