@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import NoReturn
@@ -83,7 +84,7 @@ from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.stream.plan.report import to_json
 from openwafer.training.stream.replicas.replica_link import Replicas
-from openwafer.training.systems.owner import CommitStep, Flush
+from openwafer.training.systems.owner import Owner
 
 
 @dataclass
@@ -402,7 +403,7 @@ class Saver:
     def _flush(self) -> None:
         """Bring the stores of all systems up to date."""
         if self._owners is not None:
-            self._owners.ask(Flush())
+            self._owners.ask(Owner.flush)
         self._run.execution.flush()
 
     def _write(self) -> Path:
@@ -431,7 +432,7 @@ class Saver:
         if self.commits:
             state = self._complete_state()
             if is_asked_for and self._owners is not None:
-                self._owners.ask(CommitStep(state.steps_done))
+                self._owners.ask(partial(Owner.commit, steps_done=state.steps_done))
             self._store.commit_begin(state.steps_done, state.to_json())
 
     def _complete_state(self) -> RunState:

@@ -35,7 +35,7 @@ from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare,
 from openwafer.training.stream.replicas.replica_link import Digests, Replicas
 from openwafer.training.stream.stages.stage_plan import StagePlan
 from openwafer.training.systems.control import Control
-from openwafer.training.systems.owner import Owners, TellCounts
+from openwafer.training.systems.owner import Owner, Owners
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SECONDS_PASSED_ON: Final = 5.0
@@ -536,7 +536,7 @@ def gathered_reports(systems: Systems, own: GradientReport) -> list[GradientRepo
 def gathered_counts(systems: Systems, own: UpdateCounts) -> UpdateCounts:
     """Counts of the parameters of all systems; the leader calls this between two steps."""
     others = []
-    for found in systems.answers(TellCounts(), "how often it has updated its parameters"):
+    for found in systems.answers(Owner.told_counts, "how often it has updated its parameters"):
         assert isinstance(found, UpdateCounts)
         others.append(found)
     return own.joined(others)

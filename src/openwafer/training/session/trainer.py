@@ -26,7 +26,7 @@ from openwafer.training.step import GradientReport, NotFiniteError, Outcome, Ste
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.execute.micro_batches import Forward
-from openwafer.training.systems.owner import ApplyStep
+from openwafer.training.systems.owner import Owner
 
 CHECK_EVERY: Final = 100
 """Steps between two in which systems compare their weights."""
@@ -192,7 +192,9 @@ class Trainer(Step):
             updater = self._execution.updater
             is_hooked = self._execution.is_hook_due(updater.counts.steps_applied + 1)
             rules = None if coefficient is None else updater.this_step(coefficient)
-            self._owners.ask(ApplyStep(rules, self._number + 1, is_hooked))
+            steps_done = self._number + 1
+            applying = partial(Owner.apply, rules=rules, steps_done=steps_done, is_hooked=is_hooked)
+            self._owners.ask(applying)
         if coefficient is None:
             self._execution.discard_gradients()
         else:

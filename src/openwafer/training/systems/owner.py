@@ -44,107 +44,6 @@ class TakeParts:
     parts: tuple[Part, ...]
 
 
-@dataclass(frozen=True)
-class LendArray:
-    """The owner sends an array of a record."""
-
-    record: str
-    part: Part
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.name!r} among the {self.part} of {self.record!r}"
-
-
-@dataclass(frozen=True)
-class TakeArray:
-    """The owner gives an array of a record other values.
-
-    Attributes:
-        record, part, name: which array.
-        values: of its shape, strides and dtype.
-    """
-
-    record: str
-    part: Part
-    name: str
-    values: torch.Tensor
-
-
-@dataclass(frozen=True)
-class KeepGradients:
-    """Gradients of a record count whose bytes are in the store, new ones or applied before."""
-
-    record: str
-    names: Sequence[str]
-
-
-@dataclass(frozen=True)
-class DiscardGradients:
-    """Gradients of the step under way count no more."""
-
-    names: Collection[str]
-
-
-@dataclass(frozen=True)
-class ApplyStep:
-    """The gradients that are kept are those of a whole step.
-
-    Attributes:
-        rules: what they are applied by; ``None`` discards them.
-        steps_done: training steps behind this one, where steps are committed.
-        is_hooked: whether rank 0 calls somebody behind the updates, before that.
-    """
-
-    rules: StepRules | None
-    steps_done: int = 0
-    is_hooked: bool = False
-
-
-@dataclass(frozen=True)
-class CommitStep:
-    """The owner commits a step, which rank 0 has changed behind its updates.
-
-    Attributes:
-        steps_done: training steps behind it.
-    """
-
-    steps_done: int
-
-
-class Flush:
-    """The owner brings its store up to date with every update."""
-
-
-class TellCounts:
-    """The owner tells how often the parameters of its records were updated."""
-
-
-@dataclass(frozen=True)
-class CountUpdates:
-    """Parameters have other states.
-
-    Attributes:
-        num_updates: those that they have had, by name.
-    """
-
-    num_updates: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class TellNorms:
-    """The owner tells norms of gradients.
-
-    Attributes:
-        factors: by record and name, what a gradient is multiplied by first.
-        norm_type, dtype: of the norm.
-    """
-
-    factors: Mapping[str, Mapping[str, float]]
-    norm_type: float
-    dtype: torch.dtype | None
-
-
 class Owner:
     """See the module.
 
@@ -168,52 +67,66 @@ class Owner:
         execution.on_updates_applied = self._updates_applied
 
     def answer(self, asked: object) -> object:
-        """Do what rank 0 asks; returns what it is told, ``None`` where that is nothing.
+        """Do what rank 0 asks, which is a call of a method of an owner, or parts of a record.
+
+        Returns:
+            What it is told; ``None`` where that is nothing.
 
         Raises:
             OpenwaferError: ``rank-lost``, or as the store does.
         """
-        with self._execution.device.host_section():
-            return self._answer(asked)
-
-    def _answer(self, asked: object) -> object:
         execution = self._execution
-        match asked:
-            case LendParts(record, parts):
-                execution.flush()
-                with execution.lent(record, *parts) as loan:
-                    pass_parts(loan, self._group, asked)
-            case TakeParts():
-                execution.settle()
-                serve(execution.store, self._group, asked)
-            case ApplyStep():
-                self._apply(asked)
-            case CommitStep(steps_done):
-                self._waits_for_hooks = False
-                self._commit(steps_done)
-            case Flush():
-                execution.flush()
-            case TellCounts():
-                execution.flush()
-                return self.counts
-            case _:
-                raise AssertionError(asked)
+        with execution.device.host_section():
+            match asked:
+                case LendParts(record, parts):
+                    execution.flush()
+                    with execution.lent(record, *parts) as loan:
+                        pass_parts(loan, self._group, asked)
+                case TakeParts():
+                    execution.settle()
+                    serve(execution.store, self._group, asked)
+                case _:
+                    assert callable(asked)
+                    return asked(self)
         return None
 
-    def _apply(self, step: ApplyStep) -> None:
-        self._steps_done = step.steps_done
-        if step.rules is None:
+    def flush(self) -> None:
+        """Bring the store up to date with every update."""
+        self._execution.flush()
+
+    def apply(
+        self, rules: StepRules | None, steps_done: int = 0, *, is_hooked: bool = False
+    ) -> None:
+        """Apply the gradients that are kept, which are those of a whole step.
+
+        Args:
+            rules: what they are applied by; ``None`` discards them.
+            steps_done: training steps behind this one, where steps are committed.
+            is_hooked: whether rank 0 calls somebody behind the updates, before that.
+        """
+        self._steps_done = steps_done
+        if rules is None:
             self._execution.discard_gradients()
-            self._commit(step.steps_done)
+            self._commit(steps_done)
             return
-        self._waits_for_hooks = step.is_hooked
-        self._execution.complete_by(step.rules)
-        if step.is_hooked:
+        self._waits_for_hooks = is_hooked
+        self._execution.complete_by(rules)
+        if is_hooked:
             self._execution.flush()
 
     def _updates_applied(self) -> None:
         if not self._waits_for_hooks:
             self._commit(self._steps_done)
+
+    def commit(self, steps_done: int) -> None:
+        """Commit a step, which rank 0 has changed behind its updates."""
+        self._waits_for_hooks = False
+        self._commit(steps_done)
+
+    def told_counts(self) -> UpdateCounts:
+        """:attr:`counts` with every update."""
+        self._execution.flush()
+        return self.counts
 
     @property
     def counts(self) -> UpdateCounts:
@@ -240,55 +153,63 @@ class LoopOwner(Owner):
 
     def __init__(self, execution: StreamedExecution, group: Group) -> None:
         super().__init__(execution, group)
-        self._link, self._updater = execution.link, execution.updater
+        self._link = execution.link
 
-    def _answer(self, asked: object) -> object:
-        kept = self._link.kept
-        match asked:
-            case LendArray(record, part, name):
-                self._execution.flush()
-                with self._link.lent(record, part) as loan:
-                    array = flat(loan.tensor(name, part))
-                    self._group.send(array, FIRST_RANK, TAG, str(asked)).wait()
-            case TakeArray():
-                self._take(asked)
-            case TellNorms():
-                return self._norms(asked)
-            case KeepGradients(record, names):
-                kept.add(record, names)
-            case DiscardGradients(names):
-                kept.discard(names)
-            case CountUpdates(num_updates):
-                self._updater.counts.num_updates.update(num_updates)
-            case _:
-                return super()._answer(asked)
-        return None
+    def lend(self, record: str, part: Part, name: str) -> None:
+        """Send an array of a record."""
+        self._execution.flush()
+        with self._link.lent(record, part) as loan:
+            array = flat(loan.tensor(name, part))
+            self._group.send(array, FIRST_RANK, TAG, called(record, part, name)).wait()
 
-    def _take(self, asked: TakeArray) -> None:
-        if asked.part is Part.GRADIENTS:
+    def take(self, record: str, part: Part, name: str, values: torch.Tensor) -> None:
+        """Give an array of a record other values, of its shape, strides and dtype."""
+        if part is Part.GRADIENTS:
             self._execution.flush()
         else:
             self._execution.settle()
-        lent = self._link.lent(asked.record, asked.part, changes=True)
-        with lent as loan, torch.no_grad():
-            loan.tensor(asked.name, asked.part).copy_(asked.values)
+        with self._link.lent(record, part, changes=True) as loan, torch.no_grad():
+            loan.tensor(name, part).copy_(values)
 
-    def _norms(self, asked: TellNorms) -> dict[str, torch.Tensor]:
-        norms: dict[str, torch.Tensor] = {}
-        for record, factors in asked.factors.items():
-            with self._link.lent(record, Part.GRADIENTS) as loan:
-                norms |= kept_norms(loan, factors, asked.norm_type, asked.dtype)
-        return norms
+    def count(self, num_updates: Mapping[str, int]) -> None:
+        """Note that parameters have other states, with so many updates."""
+        self._execution.updater.counts.num_updates.update(num_updates)
 
     @property
-    def kept(self) -> tuple[tuple[str, str], ...]:
-        """Record and name of the gradients that are kept here, which wait for their step."""
-        places = (
-            (record, place.spec.name)
-            for record, layout in self._execution.store.layouts.items()
-            for place in layout.parts[Part.GRADIENTS]
-        )
-        return tuple(one for one in places if self._link.kept.is_waiting(*one))
+    def kept(self) -> Mapping[str, Sequence[str]]:
+        """By record, the parameters whose gradients are kept here, and wait for their step."""
+        return self._link.kept.waiting
+
+    def keep(self, record: str, names: Sequence[str]) -> None:
+        """Let gradients count whose bytes are in the store, new ones or applied before."""
+        self._link.kept.add(record, names)
+
+    def discard(self, names: Collection[str]) -> None:
+        """Let gradients of the step under way count no more."""
+        self._link.kept.discard(names)
+
+    def norms(
+        self,
+        factors: Mapping[str, Mapping[str, float]],
+        norm_type: float,
+        dtype: torch.dtype | None,
+    ) -> dict[str, torch.Tensor]:
+        """Norms of gradients.
+
+        Args:
+            factors: by record and name, what a gradient is multiplied by first.
+            norm_type, dtype: of the norm.
+        """
+        norms: dict[str, torch.Tensor] = {}
+        for record, held in factors.items():
+            with self._link.lent(record, Part.GRADIENTS) as loan:
+                norms |= kept_norms(loan, held, norm_type, dtype)
+        return norms
+
+
+def called(record: str, part: Part, name: str) -> str:
+    """An array of a record, in errors."""
+    return f"{name!r} among the {part} of {record!r}"
 
 
 def serve(store: Records, group: Group, asked: LendParts | TakeParts) -> None:
@@ -332,16 +253,19 @@ class Owners:
     ranks: Mapping[str, int]
     check: Callable[[int], None] = lambda rank: None
 
-    def ask(self, rank: int, what: object, *, waits: bool = False) -> None:
-        """Have an owner do something, or put that aside until it is told what all do next.
+    def ask(self, rank: int, what: object) -> None:
+        """Have an owner do something.
 
         Raises:
             OpenwaferError: ``rank-lost``.
         """
+        self.ask_later(rank, what)
+        self.control.deliver(rank)
+
+    def ask_later(self, rank: int, what: object) -> None:
+        """Have an owner do something before it is told what all do next."""
         self.check(rank)
         self.control.ask(what, rank)
-        if not waits:
-            self.control.deliver(rank)
 
     def over(self, own: Records, layouts: Mapping[str, RecordLayout]) -> "AllRecords":
         """All records, of which rank 0 has its own."""

@@ -259,7 +259,7 @@ class LoopHooks(ModelHooks):
     def _tell_names(self) -> None:
         """Let all systems know which parameters have a gradient."""
 
-        def names(kept: Iterable[tuple[tuple[str, str], ...]]) -> set[str]:
+        def names(kept: Iterable[Mapping[str, Sequence[str]]]) -> set[str]:
             if self.records.are_elsewhere:
                 self.records.note_kept(kept)
                 self.gradients.note(self.records.kept_elsewhere.names)

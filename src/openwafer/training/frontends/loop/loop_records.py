@@ -6,7 +6,7 @@ for values and norms, which rank 0 needs at once; see
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import chain
@@ -19,18 +19,7 @@ from openwafer.training.store.record_access import Arrays
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.updates import KeptGradients
 from openwafer.training.stream.replicas.loop_link import LoopLink
-from openwafer.training.systems.owner import (
-    TAG,
-    ApplyStep,
-    CountUpdates,
-    DiscardGradients,
-    Flush,
-    KeepGradients,
-    LendArray,
-    Owners,
-    TakeArray,
-    TellNorms,
-)
+from openwafer.training.systems.owner import TAG, LoopOwner, Owner, Owners, called
 
 
 class LoopRecords:
@@ -97,22 +86,24 @@ class LoopRecords:
         yield arrays
         if not read_only:
             for (name, part), array in arrays.found.items():
-                self._write(TakeArray(record, part, name, array))
+                self._write(record, part, name, array)
 
     def _read(self, record: str, name: str, part: Part) -> torch.Tensor:
         array = self.layouts[record].place(name, part).spec.empty()
-        asked, owner = LendArray(record, part, name), self._owner_of[record]
-        self._reach.ask(owner, asked)
-        self._reach.control.group.receive(flat(array), owner, TAG, str(asked)).wait()
+        owner, group = self._owner_of[record], self._reach.control.group
+        self._reach.ask(owner, partial(LoopOwner.lend, record=record, part=part, name=name))
+        group.receive(flat(array), owner, TAG, called(record, part, name)).wait()
         return array
 
-    def _write(self, asked: TakeArray) -> None:
+    def _write(self, record: str, part: Part, name: str, values: torch.Tensor) -> None:
         # No more than one waits to leave: a loop may write the whole model.
         control = self._reach.control
         for rank in self._ranks:
-            if any(isinstance(one, TakeArray) for one in control.asked(rank)):
+            asked = (one for one in control.asked(rank) if isinstance(one, partial))
+            if any(one.func is LoopOwner.take for one in asked):
                 control.deliver(rank)
-        self._ask(self._owner_of[asked.record], asked)
+        take = partial(LoopOwner.take, record=record, part=part, name=name, values=values)
+        self._ask(self._owner_of[record], take)
 
     @property
     def _reach(self) -> Owners:
@@ -120,7 +111,7 @@ class LoopRecords:
         return self._owners
 
     def _ask(self, rank: int, what: object) -> None:
-        self._reach.ask(rank, what, waits=True)
+        self._reach.ask_later(rank, what)
 
     # Steps.
 
@@ -129,7 +120,7 @@ class LoopRecords:
         self._execution.flush()
         if self._owe_updates:
             for rank in self._ranks:
-                self._ask(rank, Flush())
+                self._ask(rank, Owner.flush)
             self._owe_updates = False
 
     def settle(self) -> None:
@@ -142,7 +133,7 @@ class LoopRecords:
         updater = self._execution.updater
         rules = updater.this_step(coefficient)
         for rank in self._ranks:
-            self._ask(rank, ApplyStep(rules))
+            self._ask(rank, partial(Owner.apply, rules=rules))
         applied = self.kept_elsewhere.names
         self._owe_updates = bool(applied)
         self.kept_elsewhere.discard()
@@ -154,7 +145,8 @@ class LoopRecords:
         """The counts of updates of these parameters are others than the owners know."""
         counts = self._execution.updater.counts
         for rank, held in self._by_owner(names).items():
-            self._ask(rank, CountUpdates({name: counts.updates_of(name) for name in held}))
+            num_updates = {name: counts.updates_of(name) for name in held}
+            self._ask(rank, partial(LoopOwner.count, num_updates=num_updates))
 
     def _by_owner(self, names: Iterable[str]) -> dict[int, list[str]]:
         """Those of these parameters whose records others have."""
@@ -184,21 +176,22 @@ class LoopRecords:
         for name in names:
             record = self.record_of[name]
             if record in self._owner_of and not self.is_kept(name):
-                self._ask(self._owner_of[record], KeepGradients(record, (name,)))
+                keep = partial(LoopOwner.keep, record=record, names=(name,))
+                self._ask(self._owner_of[record], keep)
             self._kept_of(record).add(record, (name,))
 
     def discard(self, names: Collection[str]) -> None:
         """Forget gradients that wait for their step."""
         for rank, gone in self._by_owner(self.kept_elsewhere.names & set(names)).items():
-            self._ask(rank, DiscardGradients(gone))
+            self._ask(rank, partial(LoopOwner.discard, names=gone))
         self.kept_elsewhere.discard(names)
         self._link.kept.discard(names)
 
-    def note_kept(self, told: Iterable[tuple[tuple[str, str], ...]]) -> None:
+    def note_kept(self, told: Iterable[Mapping[str, Sequence[str]]]) -> None:
         """A backward is over, and each owner has told which gradients it keeps."""
         self.kept_elsewhere.discard()
-        for record, name in chain.from_iterable(told):
-            self.kept_elsewhere.add(record, (name,))
+        for record, names in chain.from_iterable(one.items() for one in told):
+            self.kept_elsewhere.add(record, names)
 
     def write_gradient(self, name: str, gradient: torch.Tensor) -> None:
         """Keep a gradient in the place of the one that is kept, if one is; no update is due."""
@@ -207,7 +200,7 @@ class LoopRecords:
             self._link.keep_gradient(record, name, gradient)
             return
         array = self.layouts[record].place(name, Part.GRADIENTS).spec.empty()
-        self._write(TakeArray(record, Part.GRADIENTS, name, array.copy_(gradient)))
+        self._write(record, Part.GRADIENTS, name, array.copy_(gradient))
         self.keep((name,))
 
     def ask_norms(
@@ -225,7 +218,8 @@ class LoopRecords:
             for name in names:
                 by_record[self.record_of[name]][name] = factors[name]
             dtype = self._execution.updater.norm_dtype
-            self._reach.ask(rank, TellNorms(by_record, norm_type, dtype))
+            asking = partial(LoopOwner.norms, factors=by_record, norm_type=norm_type, dtype=dtype)
+            self._reach.ask(rank, asking)
         return partial(self._norms, tuple(asked))
 
     def _norms(self, ranks: Iterable[int]) -> dict[str, torch.Tensor]:

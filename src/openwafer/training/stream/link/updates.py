@@ -416,10 +416,14 @@ class KeptGradients:
         return bool(self._names) and self._step is None
 
     @property
+    def waiting(self) -> Mapping[str, Sequence[str]]:
+        """By record, the parameters whose gradients wait for their step to be completed."""
+        return self._names if self._step is None else {}
+
+    @property
     def names(self) -> set[str]:
-        """Parameters whose gradients wait for their step to be completed."""
-        kept = self._names.values() if self._step is None else ()
-        return {name for names in kept for name in names}
+        """All of these."""
+        return {name for names in self.waiting.values() for name in names}
 
     def is_waiting(self, record: str, name: str) -> bool:
         """Whether the gradient of a parameter waits for its step to be completed."""
