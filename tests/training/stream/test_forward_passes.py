@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 
-from openwafer.training.models.key_values import forward_from
-from openwafer.training.models.reference_gpt import KeyValues, ReferenceGpt
+from openwafer.training.models.key_values import forward_from, new_key_values
+from openwafer.training.models.reference_gpt import ReferenceGpt
 from openwafer.training.store.layout import Part
 from openwafer.training.stream.assemble import assemble, plan_run
 from openwafer.training.stream.execute.execution import StreamedExecution
@@ -50,7 +51,7 @@ def logits(model: ReferenceGpt, tokens: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def written(model: ReferenceGpt, past: KeyValues, tokens: torch.Tensor) -> torch.Tensor:
+def written(model: ReferenceGpt, past: transformers.Cache, tokens: torch.Tensor) -> torch.Tensor:
     """Logits of tokens that follow those of ``past``."""
     output = forward_from(model, tokens, past)
     found: torch.Tensor = output.logits  # type: ignore[attr-defined]
@@ -63,9 +64,9 @@ def weights_bytes(execution: StreamedExecution) -> int:
 
 def test_streamed_texts_that_keep_their_keys_have_the_bits_of_resident_ones(tmp_path: Path) -> None:
     plain = build_gpt().eval()
-    pasts = [KeyValues(plain.config) for _ in TOKENS]
+    pasts = [new_key_values(plain) for _ in TOKENS]
     with streamed(tmp_path) as (model, execution):
-        kept = [KeyValues(model.config) for _ in TOKENS]
+        kept = [new_key_values(model) for _ in TOKENS]
         for start, end in ((0, 9), (9, 10), (10, 11)):
             pieces = [row[None, start:end] for row in TOKENS]
             found = execution.evaluate(

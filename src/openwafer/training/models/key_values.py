@@ -1,61 +1,49 @@
 """Forwards that keep keys and values, so that each token of a text passes the model once."""
 
 import inspect
-from typing import Final, Protocol
+from typing import Final
 
 import torch
 import transformers
 from torch import nn
 
-from openwafer.training.models.reference_gpt import KeyValues, ReferenceGpt
+from openwafer.training.models.reference_gpt import ReferenceGpt
 from openwafer.training.models.transformers_model import is_of_library
 
 # In releases of the library from 5.24 on, and before.
 CACHE_ARGUMENTS: Final = ("cache", "past_key_values")
 
 
-class Past(Protocol):
-    """Keys and values of the tokens so far: the library's, or those of the reference GPT."""
-
-    def get_seq_length(self) -> int:
-        """Number of tokens so far."""
-
-
-def new_key_values(model: nn.Module) -> Past | None:
+def new_key_values(model: nn.Module) -> "transformers.Cache | None":
     """An empty cache for one text; ``None`` for a model that keeps no keys and values.
 
     A model of the transformers library that also keeps other state, as recurrent layers do, counts
     among those that keep none.
     """
     if isinstance(model, ReferenceGpt):
-        return KeyValues(model.config)
+        return transformers.Cache([transformers.DynamicLayer() for _ in model.layers])
     if not is_of_library(model) or model._is_stateful:  # noqa: SLF001
         return None
     if _cache_argument(model) is None:
         return None
-    past: Past = transformers.DynamicCache(config=model.config.get_text_config(decoder=True))
-    return past
+    return transformers.DynamicCache(config=model.config.get_text_config(decoder=True))
 
 
-def kept_bytes(past: Past) -> int:
+def kept_bytes(past: "transformers.Cache") -> int:
     """Bytes of the keys and values of the tokens so far."""
-    if isinstance(past, KeyValues):
-        return past.num_bytes
-    assert isinstance(past, transformers.DynamicCache)
     kept = [layer for layer in past.layers if layer.is_initialized]
     return sum(layer.keys.nbytes + layer.values.nbytes for layer in kept)
 
 
-def forward_from(model: nn.Module, input_ids: torch.Tensor, past: Past) -> object:
+def forward_from(model: nn.Module, input_ids: torch.Tensor, past: "transformers.Cache") -> object:
     """The model's output for ``input_ids`` (1, T), which follow the tokens that ``past`` holds."""
-    if isinstance(model, ReferenceGpt):
-        return model(input_ids=input_ids, past_key_values=past)
     name = _cache_argument(model)
     assert name is not None
-    return model(input_ids=input_ids, use_cache=True, **{name: past})
+    asked = {"use_cache": True} if is_of_library(model) else {}
+    return model(input_ids=input_ids, **asked, **{name: past})
 
 
 def _cache_argument(model: nn.Module) -> str | None:
-    """What a forward of the library calls keys and values; ``None`` where it keeps none."""
+    """What a forward calls keys and values; ``None`` where it keeps none."""
     known = inspect.signature(model.forward).parameters
     return next((name for name in CACHE_ARGUMENTS if name in known), None)

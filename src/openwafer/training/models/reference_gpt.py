@@ -8,12 +8,12 @@ F hidden units of the mlp, V vocabulary. ``x_BTD`` is a tensor of shape (B, T, D
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
+import transformers
 from torch import Tensor, nn
 
 from openwafer.config import InvalidFieldError
@@ -21,6 +21,8 @@ from openwafer.diagnostics import error
 from openwafer.training.labels import IGNORED_LABEL
 
 MLP_MULTIPLE = 64
+CacheLayer: TypeAlias = Any
+"""Keys (B, G, T, K) and values that a `transformers.Cache` keeps of one layer."""
 
 
 @dataclass(frozen=True)
@@ -109,41 +111,6 @@ class GptOutput:
     logits: Tensor
 
 
-class LayerKeyValues:
-    """Keys and values that one layer's attention keeps of the tokens so far, each (B, G, T, K)."""
-
-    def __init__(self) -> None:
-        self.num_tokens = 0
-        self.num_bytes = 0
-        self._kept: tuple[Tensor, Tensor] | None = None
-
-    def extend(self, key_BGTK: Tensor, value_BGTK: Tensor) -> tuple[Tensor, Tensor]:
-        """Add those of the next tokens; return all."""
-        if self._kept is not None:
-            key_BGTK = torch.cat((self._kept[0], key_BGTK), dim=2)
-            value_BGTK = torch.cat((self._kept[1], value_BGTK), dim=2)
-        self._kept = key_BGTK, value_BGTK
-        self.num_tokens = key_BGTK.shape[2]
-        self.num_bytes = key_BGTK.nbytes + value_BGTK.nbytes
-        return self._kept
-
-
-class KeyValues:
-    """Keys and values of a whole :class:`ReferenceGpt`, so that each token passes it once."""
-
-    def __init__(self, config: GptConfig) -> None:
-        self.layers: Sequence[LayerKeyValues] = [LayerKeyValues() for _ in range(config.num_layers)]
-
-    def get_seq_length(self) -> int:
-        """Number of tokens so far; named as caches of the transformers library name it."""
-        return self.layers[-1].num_tokens
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all that is kept."""
-        return sum(layer.num_bytes for layer in self.layers)
-
-
 class ReferenceGpt(nn.Module):
     """The model; ``config`` keeps its sizes."""
 
@@ -169,7 +136,7 @@ class ReferenceGpt(nn.Module):
         self,
         input_ids: Tensor,
         labels: Tensor | None = None,
-        past_key_values: KeyValues | None = None,
+        past_key_values: "transformers.Cache | None" = None,
     ) -> GptOutput:
         """Predict each next token of ``input_ids`` (B, T).
 
@@ -211,7 +178,7 @@ class GptLayer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
-        self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, past: LayerKeyValues | None = None
+        self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, past: CacheLayer | None = None
     ) -> Tensor:
         """Return the residual after this layer."""
         attended_BTD = self.attention(self.attention_norm(x_BTD), cos_TK, sin_TK, past)
@@ -235,14 +202,14 @@ class Attention(nn.Module):
         self.output = Projection(config.num_heads * head_size, size, residual_std(config))
 
     def forward(
-        self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, past: LayerKeyValues | None = None
+        self, x_BTD: Tensor, cos_TK: Tensor, sin_TK: Tensor, past: CacheLayer | None = None
     ) -> Tensor:
         """Return what each token gathers from itself and those before it, (B, T, D)."""
         query_BHTK = rotate(self._heads(self.query(x_BTD)), cos_TK, sin_TK)
         key_BGTK = rotate(self._heads(self.key(x_BTD)), cos_TK, sin_TK)
         value_BGTK = self._heads(self.value(x_BTD))
         if past is not None:
-            key_BGTK, value_BGTK = past.extend(key_BGTK, value_BGTK)
+            key_BGTK, value_BGTK = past.update(key_BGTK, value_BGTK)
         num_past = key_BGTK.shape[2] - query_BHTK.shape[2]
         mixed_BHTK = F.scaled_dot_product_attention(
             query_BHTK,

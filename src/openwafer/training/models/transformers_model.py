@@ -34,21 +34,8 @@ class Task(StrEnum):
     CTC = "ctc"
 
 
-# Names in the library, which imports a table when it is first asked for.
-_HEADS: Mapping[Task, str] = {
-    Task.CAUSAL_LM: "MODEL_FOR_CAUSAL_LM_MAPPING",
-    Task.MASKED_LM: "MODEL_FOR_MASKED_LM_MAPPING",
-    Task.SEQ2SEQ_LM: "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING",
-    Task.PRETRAINING: "MODEL_FOR_PRETRAINING_MAPPING",
-    Task.SEQUENCE_CLASSIFICATION: "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
-    Task.TOKEN_CLASSIFICATION: "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING",
-    Task.QUESTION_ANSWERING: "MODEL_FOR_QUESTION_ANSWERING_MAPPING",
-    Task.IMAGE_CLASSIFICATION: "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING",
-    Task.IMAGE_TEXT_TO_TEXT: "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING",
-    Task.AUDIO_CLASSIFICATION: "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING",
-    Task.SPEECH_SEQ2SEQ: "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING",
-    Task.CTC: "MODEL_FOR_CTC_MAPPING",
-}
+# Tasks that have another name in the library.
+_NAMES = {Task.SEQ2SEQ_LM: "SEQ_TO_SEQ_CAUSAL_LM", Task.SPEECH_SEQ2SEQ: "SPEECH_SEQ_2_SEQ"}
 
 # Read by every config class without being one of its fields.
 UNDECLARED_KEYS = {
@@ -161,7 +148,9 @@ def is_of_library(model: nn.Module) -> TypeGuard["transformers.PreTrainedModel"]
 
 def heads_for(task: Task) -> Mapping[Any, Any]:
     """The model classes with the head for ``task``, by config class."""
-    heads: Mapping[Any, Any] = getattr(transformers, _HEADS[task])
+    # The library imports a table when it is first asked for.
+    table = f"MODEL_FOR_{_NAMES.get(task, task.name)}_MAPPING"
+    heads: Mapping[Any, Any] = getattr(transformers, table)
     return heads
 
 
