@@ -54,8 +54,8 @@ TRAINING_FAULTS: Final = (
         "missed-sync",
         "a commit is published before its bytes are durable",
         "training/store/transfers.py",
-        "            file.sync()\n            publish(pending, versions)",
-        "            publish(pending, versions)\n            file.sync()",
+        "self._file.sync()\n                self._commits.publish(pending, versions)",
+        "self._commits.publish(pending, versions)\n                self._file.sync()",
         (
             "training/store/test_commits.py",
             "training/store",

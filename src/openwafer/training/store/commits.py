@@ -40,13 +40,18 @@ class PendingCommit:
     unwritten: set[PartState]
 
 
+# Makes a commit durable, given the versions it pins. Raises OSError.
+Publish = Callable[[PendingCommit, Mapping[PartKey, Version]], None]
+
+
 class Commits:
     """The last commit, the one under way, and the epoch: the number of commits begun so far.
 
     All methods want the lock of the store held.
     """
 
-    def __init__(self, parts: Iterable[PartState]) -> None:
+    def __init__(self, parts: Iterable[PartState], publish: Publish) -> None:
+        self.publish = publish
         self._kept = [part for part in parts if part.is_kept]
         # Of all parts together.
         self._num_owed = 0
@@ -119,7 +124,3 @@ class Commits:
             part.slots.settle()
         self.step, self.state = pending.step, pending.state
         self.pending = None
-
-
-# Makes a commit durable, given the versions it pins. Raises OSError.
-Publish = Callable[[PendingCommit, Mapping[PartKey, Version]], None]

@@ -47,8 +47,17 @@ class Loan:
     @property
     def is_ready(self) -> bool:
         """Whether `wait` would return, or raise, at once."""
-        with self.lending.changed:
-            return self.lending.is_ready(self)
+        with self.lending.monitor.changed:
+            is_ready = not self.missing
+            for which, part in self.parts.items():
+                is_fresh = which in self.fresh
+                if part.read_error is not None and not is_fresh:
+                    return True
+                has_bytes = part.is_loaded or (is_fresh and not part.is_reading)
+                is_held_back = self.lending.commits.holds_back(part, self.epoch)
+                may_use = self.is_read_only or not (part.is_writing or is_held_back)
+                is_ready = is_ready and has_bytes and may_use
+            return is_ready
 
     @property
     def is_blocked(self) -> bool:
@@ -57,20 +66,28 @@ class Loan:
         So it is while the loan has no room in the ring, or may not change bytes that a commit
         wants whose turn comes first.
         """
-        with self.lending.changed:
-            return self.lending.is_blocked(self)
+        with self.lending.monitor.changed:
+            commits = self.lending.commits
+            may_be_held_back = commits.is_owed and not self.is_read_only
+            return bool(self.missing) or any(
+                (part.is_empty and which not in self.fresh)
+                or (may_be_held_back and commits.holds_back(part, self.epoch))
+                for which, part in self.parts.items()
+            )
 
     def want_bytes(self, part: Part) -> None:
         """Let a part that was borrowed as fresh be read after all; to be called before `wait`.
 
         Raises `store-loan-misuse`.
         """
-        with self.lending.changed:
+        with self.lending.monitor.changed:
             self._require_unreleased("changed")
             self._require_part(part)
             if self.is_waited:
                 raise self._misuse("is to be read, but wait() has returned already")
-            self.lending.want_bytes(self, part)
+            self.fresh -= {part}
+            self.lending.read_if_wanted(self.parts[part])
+            self.lending.monitor.announce()
 
     def wait(self) -> None:
         """Return when the bytes are in memory and, unless read-only, may be changed.
@@ -78,10 +95,22 @@ class Loan:
         Raises the error of the read (`store-read-failed`, `store-corrupt`), `store-stuck` when
         nothing moves, or the failure that stopped the store.
         """
-        with self.lending.changed:
+        with self.lending.monitor.changed:
             self._require_unreleased("waited for")
-            if not self.is_waited:
-                self.lending.wait(self)
+            if self.is_waited:
+                return
+            self.lending.monitor.wait_until(
+                lambda: self.is_ready, lambda: self.lending.describe(self)
+            )
+            for which, part in self.parts.items():
+                if part.read_error is not None and which not in self.fresh:
+                    raise OpenwaferError(*part.read_error.diagnostics)
+            self.is_waited = True
+            for which, part in self.parts.items():
+                if not self.is_read_only:
+                    part.num_writers += 1
+                if which in self.fresh and not part.is_loaded:
+                    _zero_gaps(self.layout, part)
 
     def tensor(self, array_name: str, part: Part) -> torch.Tensor:
         """View of one array, of its dtype and shape, on host memory, valid until the release."""
@@ -99,13 +128,13 @@ class Loan:
 
     def share(self, part: Part) -> "Loan":
         """A read-only loan of one part of this one; it may outlive this one, and is ready."""
-        with self.lending.changed:
+        with self.lending.monitor.changed:
             self._usable(part)
             return self.lending.share(self, part)
 
     def release(self, *, dirty: Collection[Part] = ()) -> None:
         """Give the parts back; those in `dirty`, and the fresh ones, were changed. Never blocks."""
-        with self.lending.changed:
+        with self.lending.monitor.changed:
             self._require_unreleased("released")
             if dirty:
                 self._require_changeable(dirty)
@@ -159,10 +188,9 @@ class Lending:
     def __init__(
         self, monitor: Monitor, ring: Ring, commits: Commits, meter: TrafficMeter, unit_bytes: int
     ) -> None:
-        self.changed = monitor.changed
-        self._monitor = monitor
+        self.monitor = monitor
         self._ring = ring
-        self._commits = commits
+        self.commits = commits
         self._meter = meter
         self._waiting: deque[Loan] = deque()
         self._foreseen: deque[PartState] = deque()
@@ -183,7 +211,7 @@ class Lending:
     ) -> Loan:
         """Queue a loan and start whatever can start."""
         self._num_loans += 1
-        epoch, states = self._commits.epoch, list(parts.values())
+        epoch, states = self.commits.epoch, list(parts.values())
         loan = Loan(self, layout, parts, fresh, is_read_only, epoch, self._num_loans, states)
         num_bytes = sum(part.num_bytes for part in states if not part.is_resident)
         if num_bytes > self._ring.num_bytes:
@@ -212,48 +240,6 @@ class Lending:
         self._give(shared, part)
         return shared
 
-    def want_bytes(self, loan: Loan, which: Part) -> None:
-        """Let a part that was asked for as fresh have the bytes that are in the store."""
-        loan.fresh -= {which}
-        self._read_if_wanted(loan.parts[which])
-        self._monitor.announce()
-
-    def wait(self, loan: Loan) -> None:
-        """Return when the bytes may be used as asked. Raises the error of a failed read."""
-        self._monitor.wait_until(lambda: self.is_ready(loan), lambda: self._describe(loan))
-        for which, part in loan.parts.items():
-            if part.read_error is not None and which not in loan.fresh:
-                raise OpenwaferError(*part.read_error.diagnostics)
-        loan.is_waited = True
-        for which, part in loan.parts.items():
-            if not loan.is_read_only:
-                part.num_writers += 1
-            if which in loan.fresh and not part.is_loaded:
-                _zero_gaps(loan.layout, part)
-
-    def is_ready(self, loan: Loan) -> bool:
-        """Whether `wait` would return, or raise, at once."""
-        is_ready = not loan.missing
-        for which, part in loan.parts.items():
-            is_fresh = which in loan.fresh
-            if part.read_error is not None and not is_fresh:
-                return True
-            has_bytes = part.is_loaded or (is_fresh and not part.is_reading)
-            may_use = loan.is_read_only or not (
-                part.is_writing or self._commits.holds_back(part, loan.epoch)
-            )
-            is_ready = is_ready and has_bytes and may_use
-        return is_ready
-
-    def is_blocked(self, loan: Loan) -> bool:
-        """Whether other loans may have to be released before `wait` can return."""
-        may_be_held_back = self._commits.is_owed and not loan.is_read_only
-        return bool(loan.missing) or any(
-            (part.is_empty and which not in loan.fresh)
-            or (may_be_held_back and self._commits.holds_back(part, loan.epoch))
-            for which, part in loan.parts.items()
-        )
-
     def release(self, loan: Loan, dirty: Collection[Part]) -> None:
         """Take the parts back and send changed ones on their way to the disk."""
         loan.is_released = True
@@ -265,14 +251,14 @@ class Lending:
             if not loan.is_read_only:
                 part.num_writable -= 1
                 part.num_writers -= loan.is_waited
-                self._commits.note_returned(part, loan.epoch)
+                self.commits.note_returned(part, loan.epoch)
             is_changed = which in dirty or (which in loan.fresh and loan.is_waited)
             if is_changed and part.num_bytes:
                 part.is_dirty = part.is_loaded = True
                 part.read_error = None
-            self._read_if_wanted(part)
+            self.read_if_wanted(part)
             self._settle(part)
-        self._monitor.announce()
+        self.monitor.announce()
 
     @property
     def num_waiting(self) -> int:
@@ -339,7 +325,7 @@ class Lending:
             if not part.num_loans:
                 del self._lent[part]
 
-    def _read_if_wanted(self, part: PartState) -> None:
+    def read_if_wanted(self, part: PartState) -> None:
         """Read a part whose room was asked for as fresh, if nobody is to fill it any more."""
         lent = self._lent.get(part)
         if lent and part.is_empty and part.num_writers == 0 and part.part not in lent[0].fresh:
@@ -369,9 +355,9 @@ class Lending:
             self._ring.drop(part)
 
     def _settle(self, part: PartState) -> None:
-        self._commits.note(part)
+        self.commits.note(part)
         if part.is_dirty:
-            if not part.is_resident or self._commits.is_unwritten(part):
+            if not part.is_resident or self.commits.is_unwritten(part):
                 self.write_behind.enqueue(part)
         elif part.is_evictable and part.buffer is not None:
             if part.is_loaded:
@@ -383,7 +369,8 @@ class Lending:
         if self._waiting or self._foreseen:
             self._grant_in_order()
 
-    def _describe(self, loan: Loan) -> str:
+    def describe(self, loan: Loan) -> str:
+        """What a loan waits for."""
         if not loan.missing:
             return f"{loan}: the end of its read, write or commit"
         lent = ", ".join(str(part) for part in self._lent) or "nothing"

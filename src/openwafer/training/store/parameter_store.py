@@ -70,7 +70,7 @@ class ParameterStore(Records):
         self._options = options
         self._parts = catalog.new_states()
         self._monitor = Monitor(options.stall_seconds)
-        self._commits = Commits(self._parts.values())
+        self._commits = Commits(self._parts.values(), self._publish)
         self._meter = TrafficMeter(options.on_transfer)
         self._ring = Ring(ring_bytes)
         self._lending = Lending(
@@ -132,10 +132,7 @@ class ParameterStore(Records):
         `store-format`, `store-step`, `store-file-size`, `store-corrupt`, `store-placement`.
         """
         folder = path_of(folder, "folder")
-        if read_only:
-            opened, manifest = StoreFolder.open_read_only(folder, options.file_io, step)
-        else:
-            opened, manifest = StoreFolder.open(folder, options.file_io, step)
+        opened, manifest = StoreFolder.open(folder, options.file_io, step, read_only=read_only)
         catalog = manifest.catalog
         try:
             if placement is not None:
@@ -353,7 +350,7 @@ class ParameterStore(Records):
     def _start(self, folder: StoreFolder) -> None:
         self._folder = folder
         self._lending.read_ahead.start(folder.file, self._options.num_readers)
-        self._lending.write_behind.start(folder.file, self._publish, self._options.num_writers)
+        self._lending.write_behind.start(folder.file, self._options.num_writers)
 
     def _adopt(self, manifest: Manifest) -> None:
         self._commits.step, self._commits.state = manifest.step, manifest.state

@@ -300,37 +300,31 @@ class StoreFolder:
         return cls(path, lock, file)
 
     @classmethod
-    def open(cls, path: Path, file_io: FileIo, step: int | None) -> tuple["StoreFolder", Manifest]:
-        """Lock a folder, read its manifest and open its file.
+    def open(
+        cls, path: Path, file_io: FileIo, step: int | None, *, read_only: bool
+    ) -> tuple["StoreFolder", Manifest]:
+        """Read a folder's manifest, or that of a step, and open its file.
 
-        With a step, that is the one committed from here on, be it so far or ready to be.
+        Unless read-only, the folder is locked, and the step is the one committed from here on.
         """
-        if not path.is_dir():
+        if not (read_only or path.is_dir()):
             raise error("store-missing", f"there is no folder {path}", help="check the path")
-        lock = _locked(path)
+        lock = None if read_only else _locked(path)
         try:
-            if step is not None:
+            manifest = read_manifest(path) if step is None else _manifest_at(path, step)
+            if step is not None and not read_only:
                 _settle_on(path, step)
-            manifest = read_manifest(path)
             num_bytes = manifest.catalog.file_plan.num_bytes
-            file = StoreFile.open(path / FILE_NAME, num_bytes, file_io)
+            flags = os.O_RDONLY if read_only else os.O_RDWR
+            file = StoreFile.open(path / FILE_NAME, num_bytes, file_io, flags)
         except (OpenwaferError, OSError):
-            lock.release()
+            if lock is not None:
+                lock.release()
             raise
         # A process killed while it replaced its manifest leaves the temporary file.
-        for leftover in path.glob(f".{Path(MANIFEST_NAME).stem}.*"):
+        for leftover in path.glob(f".{Path(MANIFEST_NAME).stem}.*") if lock is not None else ():
             leftover.unlink()
         return cls(path, lock, file), manifest
-
-    @classmethod
-    def open_read_only(
-        cls, path: Path, file_io: FileIo, step: int | None
-    ) -> tuple["StoreFolder", Manifest]:
-        """Read a folder's manifest, or that of a step, and open its file to read; lock nothing."""
-        manifest = read_manifest(path) if step is None else _manifest_at(path, step)
-        num_bytes = manifest.catalog.file_plan.num_bytes
-        file = StoreFile.open(path / FILE_NAME, num_bytes, file_io, os.O_RDONLY)
-        return cls(path, None, file), manifest
 
     def prepare(self, manifest: Manifest) -> None:
         """Let the store be opened at a manifest's step, too. Raises OSError."""
@@ -364,7 +358,6 @@ def _settle_on(path: Path, step: int) -> None:
     Bytes of another step that was ready are overwritten from here on.
     """
     ready = path / READY_NAME
-    _manifest_at(path, step)
     is_committed = (path / MANIFEST_NAME).exists() and read_manifest(path).step == step
     if is_committed:
         ready.unlink(missing_ok=True)

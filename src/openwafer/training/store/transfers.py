@@ -2,8 +2,10 @@
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeAlias
@@ -11,7 +13,7 @@ from typing import TypeAlias
 import xxhash
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.store.commits import Commits, PendingCommit, Publish
+from openwafer.training.store.commits import Commits, PendingCommit
 from openwafer.training.store.layout import Part
 from openwafer.training.store.pages import HostBuffer
 from openwafer.training.store.parts import PartState, Version
@@ -59,6 +61,17 @@ class Monitor:
             self.failure = self.failure or failure
             self.announce()
 
+    def stop_on_error(
+        self,
+        _kind: type[BaseException] | None,
+        cause: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> bool:
+        """As the exit of a context: whatever the block raises stops the store, and is handled."""
+        if cause is not None:
+            self.fail(cause if isinstance(cause, OpenwaferError) else _thread_failed(cause))
+        return True
+
     def require_alive(self) -> None:
         """Raise the failure that stopped the store, or `store-closed`. The lock must be held."""
         if self.failure is not None:
@@ -95,30 +108,6 @@ class Monitor:
                 )
             self.changed.wait(self._stall_seconds - idle_seconds)
             self.require_alive()
-
-
-class ThreadGuard:
-    """Context of a thread's whole work: whatever it raises stops the store, at once and for good.
-
-    Nobody waits for such a thread; those who wait for its work raise its error instead.
-    """
-
-    def __init__(self, monitor: Monitor) -> None:
-        self._monitor = monitor
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        if value is not None:
-            failure = value if isinstance(value, OpenwaferError) else _thread_failed(value)
-            self._monitor.fail(failure)
-        return True
 
 
 def _thread_failed(cause: BaseException) -> OpenwaferError:
@@ -191,28 +180,31 @@ class TrafficMeter:
         self._num_hits = 0
         self._hit_bytes = 0
 
-    def begin(self, kind: str) -> None:
-        """A transfer starts."""
+    @contextmanager
+    def transfer(
+        self, kind: str, part: PartState | None = None, num_bytes: int = 0
+    ) -> Iterator[None]:
+        """Context of a transfer; one that fails counts like one that goes well."""
+        flow, start_seconds = self._flows[kind], time.perf_counter()
         with self._lock:
-            flow = self._flows[kind]
             if flow.num_active == 0:
-                flow.active_since = time.perf_counter()
+                flow.active_since = start_seconds
             flow.num_active += 1
-
-    def end(self, kind: str, part: PartState | None, num_bytes: int, start_seconds: float) -> None:
-        """A transfer ends; one that failed counts like one that went well."""
-        end_seconds = time.perf_counter()
-        with self._lock:
-            flow = self._flows[kind]
-            flow.num_bytes += num_bytes
-            flow.num_transfers += 1
-            flow.num_active -= 1
-            if flow.num_active == 0:
-                flow.busy_seconds += end_seconds - flow.active_since
-        if self._on_transfer is not None:
-            record, which = (part.record, part.part) if part else ("", None)
-            transfer = DiskTransfer(kind, record, which, num_bytes, start_seconds, end_seconds)
-            self._on_transfer(transfer)
+        try:
+            yield
+        finally:
+            end_seconds = time.perf_counter()
+            with self._lock:
+                flow.num_bytes += num_bytes
+                flow.num_transfers += 1
+                flow.num_active -= 1
+                if flow.num_active == 0:
+                    flow.busy_seconds += end_seconds - flow.active_since
+            if self._on_transfer is not None:
+                record, which = (part.record, part.part) if part else ("", None)
+                self._on_transfer(
+                    DiskTransfer(kind, record, which, num_bytes, start_seconds, end_seconds)
+                )
 
     def count_hit(self, num_bytes: int) -> None:
         """A loan found a part in the ring."""
@@ -286,31 +278,42 @@ class ReadUnit:
     end: int
 
 
-class ReadAhead:
-    """Reads units strictly in order; whoever takes a part's last unit verifies its checksum.
+class IoThreads(ABC):
+    """Threads that move parts between memory and the file, in units of `unit_bytes`.
 
-    With two readers the disk stays busy while one of them computes a checksum.
+    With two of a kind the disk stays busy while one of them computes a checksum, or commits.
+    Whatever a thread raises stops the store, at once and for good: nobody waits for the thread, and
+    those who wait for its work raise its error instead.
+
+    Args:
+        name: of the threads.
+        monitor: the store's.
+        meter: is told of every transfer.
+        unit_bytes: of a transfer.
+        on_moved: called with each part that is wholly read or written, the lock held.
     """
 
     def __init__(
         self,
+        name: str,
         monitor: Monitor,
         meter: TrafficMeter,
         unit_bytes: int,
-        on_loaded: Callable[[PartState], None],
+        on_moved: Callable[[PartState], None],
     ) -> None:
+        self._name = name
         self._monitor = monitor
         self._meter = meter
         self._unit_bytes = unit_bytes
-        self._on_loaded = on_loaded
-        self._units: deque[ReadUnit] = deque()
+        self._on_moved = on_moved
         self.threads: list[threading.Thread] = []
 
-    def start(self, file: StoreFile, num_readers: int) -> None:
+    def start(self, file: StoreFile, num_threads: int) -> None:
         """Start the threads."""
-        for number in range(num_readers):
+        self._file = file
+        for number in range(num_threads):
             thread = threading.Thread(
-                target=self._run, args=(file,), name=f"store-read-{number}", daemon=True
+                target=self._run_guarded, name=f"store-{self._name}-{number}", daemon=True
             )
             thread.start()
             self.threads.append(thread)
@@ -320,79 +323,101 @@ class ReadAhead:
         for thread in self.threads:
             thread.join()
 
+    def _run_guarded(self) -> None:
+        with ExitStack() as stack:
+            stack.push(self._monitor.stop_on_error)
+            self._run()
+
+    @abstractmethod
+    def _run(self) -> None:
+        """All that a thread does."""
+
+    def _units(self, part: PartState) -> Iterator[tuple[int, int]]:
+        """Start and end of each unit of a part."""
+        for start in range(0, part.num_bytes, self._unit_bytes):
+            yield start, min(start + self._unit_bytes, part.num_bytes)
+
+
+class ReadAhead(IoThreads):
+    """Reads units strictly in order; whoever takes a part's last unit verifies its checksum."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        meter: TrafficMeter,
+        unit_bytes: int,
+        on_loaded: Callable[[PartState], None],
+    ) -> None:
+        super().__init__("read", monitor, meter, unit_bytes, on_loaded)
+        self._queue: deque[ReadUnit] = deque()
+
     def enqueue(self, part: PartState, version: Version) -> None:
         """Read a part into its buffer. The lock must be held."""
         part.is_reading = True
         checksum = ArrivalChecksum(part.held_buffer(), self._unit_bytes)
-        for start in range(0, part.num_bytes, self._unit_bytes):
-            end = min(start + self._unit_bytes, part.num_bytes)
-            self._units.append(ReadUnit(part, version, checksum, start, end))
+        for start, end in self._units(part):
+            self._queue.append(ReadUnit(part, version, checksum, start, end))
         self._monitor.has_reads.notify_all()
 
-    def _run(self, file: StoreFile) -> None:
-        with ThreadGuard(self._monitor):
-            while (unit := self._next_unit()) is not None:
-                failure = self._read(file, unit)
-                self._monitor.note_progress()
-                with self._monitor.changed:
-                    unit.part.read_error = unit.part.read_error or failure
-                if unit.checksum.take(unit.start):
-                    self._finish(file, unit)
+    def _run(self) -> None:
+        while (unit := self._next_unit()) is not None:
+            failure = self._read(unit)
+            self._monitor.note_progress()
+            with self._monitor.changed:
+                unit.part.read_error = unit.part.read_error or failure
+            if unit.checksum.take(unit.start):
+                self._finish(unit)
 
     def _next_unit(self) -> ReadUnit | None:
         with self._monitor.has_reads:
-            while not self._units and not self._monitor.is_closed:
+            while not self._queue and not self._monitor.is_closed:
                 self._monitor.has_reads.wait()
-            return None if self._monitor.is_closed else self._units.popleft()
+            return None if self._monitor.is_closed else self._queue.popleft()
 
-    def _read(self, file: StoreFile, unit: ReadUnit) -> OpenwaferError | None:
+    def _read(self, unit: ReadUnit) -> OpenwaferError | None:
         part = unit.part
         if part.read_error is not None:
             return None
         offset = part.offsets[unit.version.slot] + unit.start
-        start_seconds = time.perf_counter()
-        self._meter.begin("read")
         try:
-            file.read(part.held_buffer().window(unit.start, unit.end), offset)
+            with self._meter.transfer("read", part, unit.end - unit.start):
+                self._file.read(part.held_buffer().window(unit.start, unit.end), offset)
         except TransferError as cause:
             return error(
                 "store-read-failed",
-                f"cannot read {part} from {file.path} at byte {offset}: {cause}",
+                f"cannot read {part} from {self._file.path} at byte {offset}: {cause}",
                 help="check the disk; the committed step is in the store, or load a checkpoint",
             )
-        finally:
-            self._meter.end("read", part, unit.end - unit.start, start_seconds)
         return None
 
-    def _finish(self, file: StoreFile, unit: ReadUnit) -> None:
+    def _finish(self, unit: ReadUnit) -> None:
         part = unit.part
         if part.read_error is None:
             found = unit.checksum.hexadecimal
             if found != unit.version.checksum:
-                part.read_error = self._corrupt(file, unit, found)
+                part.read_error = self._corrupt(unit, found)
         with self._monitor.changed:
             part.is_reading = False
             part.is_loaded = part.read_error is None
-            self._on_loaded(part)
+            self._on_moved(part)
             self._monitor.announce()
 
-    def _corrupt(self, file: StoreFile, unit: ReadUnit, found: str) -> OpenwaferError:
+    def _corrupt(self, unit: ReadUnit, found: str) -> OpenwaferError:
         part = unit.part
         offset = part.offsets[unit.version.slot]
         return error(
             "store-corrupt",
-            f"{part} at byte {offset} of {file.path} has the checksum {found} where "
+            f"{part} at byte {offset} of {self._file.path} has the checksum {found} where "
             f"{unit.version.checksum} was written",
             notes=(f"the part has {part.num_bytes} bytes in slot {unit.version.slot}",),
             help="check the disk, and load the last checkpoint into a new store",
         )
 
 
-class WriteBehind:
+class WriteBehind(IoThreads):
     """Writes parts in the order of their release, passing over those that may not be written yet.
 
-    A part waits while a loan may be changing it, and while both its slots are pinned. With two
-    writers the disk stays busy while one of them computes a checksum, and while the other commits.
+    A part waits while a loan may be changing it, and while both its slots are pinned.
     The first failed write or commit stops the store: no other begins after it.
     """
 
@@ -404,28 +429,10 @@ class WriteBehind:
         unit_bytes: int,
         on_written: Callable[[PartState], None],
     ) -> None:
-        self._monitor = monitor
+        super().__init__("write", monitor, meter, unit_bytes, on_written)
         self._commits = commits
-        self._meter = meter
-        self._unit_bytes = unit_bytes
-        self._on_written = on_written
         self._queue: dict[PartState, None] = {}
         self._is_committing = False
-        self.threads: list[threading.Thread] = []
-
-    def start(self, file: StoreFile, publish: Publish, num_writers: int) -> None:
-        """Start the threads."""
-        for number in range(num_writers):
-            thread = threading.Thread(
-                target=self._run, args=(file, publish), name=f"store-write-{number}", daemon=True
-            )
-            thread.start()
-            self.threads.append(thread)
-
-    def join(self) -> None:
-        """Wait for the threads, which end after their write once the monitor is closed."""
-        for thread in self.threads:
-            thread.join()
 
     def enqueue(self, part: PartState) -> None:
         """Have a changed part written. The lock must be held."""
@@ -441,13 +448,12 @@ class WriteBehind:
         """Parts not yet under way to the disk. The lock must be held."""
         return len(self._queue)
 
-    def _run(self, file: StoreFile, publish: Publish) -> None:
-        with ThreadGuard(self._monitor):
-            while (job := self._next_job()) is not None:
-                if isinstance(job, PendingCommit):
-                    self._commit(file, publish, job)
-                else:
-                    self._write(file, *job)
+    def _run(self) -> None:
+        while (job := self._next_job()) is not None:
+            if isinstance(job, PendingCommit):
+                self._commit(job)
+            else:
+                self._write(*job)
 
     def _next_job(self) -> tuple[PartState, int] | PendingCommit | None:
         with self._monitor.changed:
@@ -470,54 +476,44 @@ class WriteBehind:
                 return part, slot
         return None
 
-    def _write(self, file: StoreFile, part: PartState, slot: int) -> None:
-        buffer = part.held_buffer()
+    def _write(self, part: PartState, slot: int) -> None:
         checksum = xxhash.xxh3_64()
-        for start in range(0, part.num_bytes, self._unit_bytes):
-            end = min(start + self._unit_bytes, part.num_bytes)
-            window = buffer.window(start, end)
+        for start, end in self._units(part):
+            window = part.held_buffer().window(start, end)
             # A unit that was just read for the checksum is in cache when it is written.
             checksum.update(window)
-            self._write_unit(file, part, window, part.offsets[slot] + start)
+            self._write_unit(part, window, part.offsets[slot] + start)
         with self._monitor.changed:
             part.is_writing = False
             part.slots.working = Version(slot, checksum.hexdigest())
-            self._on_written(part)
+            self._on_moved(part)
             self._monitor.announce()
 
-    def _write_unit(
-        self, file: StoreFile, part: PartState, window: memoryview, offset: int
-    ) -> None:
-        start_seconds = time.perf_counter()
-        self._meter.begin("write")
+    def _write_unit(self, part: PartState, window: memoryview, offset: int) -> None:
         try:
-            file.write(window, offset)
+            with self._meter.transfer("write", part, len(window)):
+                self._file.write(window, offset)
         except TransferError as cause:
             raise error(
                 "store-write-failed",
-                f"cannot write {part} to {file.path} at byte {offset}: {cause}",
+                f"cannot write {part} to {self._file.path} at byte {offset}: {cause}",
                 help="check the disk, then open the store again at its last committed step",
             ) from cause
-        finally:
-            self._meter.end("write", part, len(window), start_seconds)
         self._monitor.note_progress()
 
-    def _commit(self, file: StoreFile, publish: Publish, pending: PendingCommit) -> None:
+    def _commit(self, pending: PendingCommit) -> None:
         with self._monitor.changed:
             versions = self._commits.versions()
-        start_seconds = time.perf_counter()
-        self._meter.begin("commit")
         try:
-            file.sync()
-            publish(pending, versions)
+            with self._meter.transfer("commit"):
+                self._file.sync()
+                self._commits.publish(pending, versions)
         except OSError as cause:
             raise error(
                 "store-commit-failed",
-                f"cannot commit step {pending.step} to {file.path.parent}: {cause}",
+                f"cannot commit step {pending.step} to {self._file.path.parent}: {cause}",
                 help="check the disk, then open the store again at its last committed step",
             ) from cause
-        finally:
-            self._meter.end("commit", None, 0, start_seconds)
         with self._monitor.changed:
             self._is_committing = False
             self._commits.settle(pending)
