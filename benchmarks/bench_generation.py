@@ -16,13 +16,14 @@ from functools import partial
 from pathlib import Path
 
 import torch
+import transformers
 from bench_disk import RawProbe
 from termination import clean_up_when_terminated
 
 import openwafer
 from openwafer.cli.environment import restart_with_defaults
-from openwafer.training.models.key_values import forward_from
-from openwafer.training.models.reference_gpt import GptConfig, KeyValues, ReferenceGpt
+from openwafer.training.models.key_values import forward_from, new_key_values
+from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
 from openwafer.training.plan_record import Mode
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.assemble import assemble, plan_run
@@ -44,10 +45,10 @@ class Texts:
 
     model: ReferenceGpt
     tokens: list[torch.Tensor]
-    pasts: list[KeyValues] = field(init=False)
+    pasts: list[transformers.Cache | None] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.pasts = [KeyValues(self.model.config) for _ in self.tokens]
+        self.pasts = [new_key_values(self.model) for _ in self.tokens]
 
     def forwards(self) -> list["partial[torch.Tensor]"]:
         """Of each text: the likeliest next token."""
@@ -55,7 +56,7 @@ class Texts:
         return [partial(_next, self.model, tokens, past) for tokens, past in pairs]
 
 
-def _next(model: ReferenceGpt, tokens: torch.Tensor, past: KeyValues) -> torch.Tensor:
+def _next(model: ReferenceGpt, tokens: torch.Tensor, past: transformers.Cache) -> torch.Tensor:
     logits: torch.Tensor = forward_from(model, tokens, past).logits  # type: ignore[attr-defined]
     return logits[:, -1].argmax(-1, keepdim=True)
 
