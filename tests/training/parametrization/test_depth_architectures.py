@@ -7,7 +7,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.methods.coordinates import check_depths, steepest
-from openwafer.training.models.build import with_widths
+from openwafer.training.methods.widths import with_widths
 from openwafer.training.session import RunConfig
 from tests.training.architectures import Architecture
 from tests.training.models.decoders import DECODERS

@@ -26,7 +26,8 @@ from openwafer.training.methods.mup import (
     mup_of,
     shapes_of,
 )
-from openwafer.training.models.build import with_vocab_size, with_widths
+from openwafer.training.methods.widths import with_widths
+from openwafer.training.models.build import with_vocab_size
 from openwafer.training.parametrization.depth import Layers, find_branches, layers_of
 from openwafer.training.session.building import build_model, expected_vocab_size, make_optimizers
 from openwafer.training.session.forward import forward_loss, model_inputs

@@ -15,13 +15,9 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.training.data import Batch
 from openwafer.training.methods.seam import Method, ParameterRules
 from openwafer.training.methods.sparsity import SparsityKeys
+from openwafer.training.methods.widths import width_of, with_widths
 from openwafer.training.models import CheckpointFolder, ModelConfig, build
-from openwafer.training.models.build import (
-    build_without_weights,
-    width_of,
-    with_vocab_size,
-    with_widths,
-)
+from openwafer.training.models.build import build_without_weights, with_vocab_size
 from openwafer.training.parametrization.depth import (
     depths_of,
     layers_of,

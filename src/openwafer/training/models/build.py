@@ -1,12 +1,12 @@
-"""Builds a model from its description: whatever its source, and with other widths."""
+"""Builds a model from its description, whatever its source."""
 
 import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
@@ -21,12 +21,9 @@ from openwafer.training.models.checkpoint_folder import (
 from openwafer.training.models.hollow import build_hollow
 from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
 from openwafer.training.models.transformers_model import (
-    REFUSALS,
     TransformersModel,
-    accepted_keys,
     build_transformers_model,
     find_class,
-    own_keys,
     tokenizer_keys,
 )
 
@@ -212,105 +209,3 @@ def with_vocab_size(config: ModelConfig, vocab_size: int) -> ModelConfig:
             help=f"raise model.vocab_size to {vocab_size}, or leave it out",
         )
     return filled
-
-
-Widths = Mapping[str, int]
-
-
-def with_widths(model: ModelConfig, widths: Widths) -> ModelConfig:
-    """The same description with other values for some fields of the model's config.
-
-    Args:
-        model: what is described.
-        widths: by field: of the reference GPT, of the library's config, or a keyword argument of a
-            user's own module.
-
-    Raises:
-        OpenwaferError: ``width-field`` for a field that the model does not have.
-    """
-    for name in widths:
-        _require_field(model, name)
-    match model:
-        case GptConfig():
-            changed: Any = dict(widths)
-            return replace(model, **changed)
-        case TransformersModel():
-            return replace(model, config=_library_config(model, widths))
-        case UserModule():
-            return replace(model, kwargs={**model.kwargs, **widths})
-        case CheckpointFolder():
-            raise AssertionError
-
-
-def width_of(model: ModelConfig, field: str) -> int:
-    """The value of such a field, the model's default included.
-
-    Raises:
-        OpenwaferError: ``width-field`` where there is no such field, or none with a number.
-    """
-    _require_field(model, field)
-    found: object = None
-    match model:
-        case GptConfig():
-            found = getattr(model, field)
-        case TransformersModel():
-            found = _library_value(model, field)
-        case UserModule():
-            found = {**_arguments(model), **model.kwargs}[field]
-        case CheckpointFolder():
-            raise AssertionError
-    if not isinstance(found, int) or isinstance(found, bool):
-        raise error(
-            "width-field",
-            f"the model's {field} is {found!r}, no width",
-            help=f"give the model a {field} of its own, or leave it out of the widths",
-        )
-    return found
-
-
-def _require_field(model: ModelConfig, field: str) -> None:
-    match model:
-        case GptConfig():
-            known = [each.name for each in fields(GptConfig) if each.name != "kind"]
-            told = known
-        case TransformersModel():
-            config_class = find_class(model.architecture, model.task).config_class
-            known, told = [*accepted_keys(config_class)], own_keys(config_class)
-        case UserModule():
-            known = told = [*_arguments(model)]
-        case CheckpointFolder():
-            raise error(
-                "width-field",
-                "the widths of a saved model are those of its weights",
-                help="describe the model by its architecture, to train it from scratch",
-            )
-    if field not in known:
-        raise error(
-            "width-field",
-            f"the model has no field {field!r} that could be a width",
-            help=did_you_mean(field, told),
-        )
-
-
-def _library_config(model: TransformersModel, widths: Widths) -> dict[str, object]:
-    config_class = find_class(model.architecture, model.task).config_class
-    # GPT-2's n_embd goes by the name of hidden_size as well.
-    aliases: Mapping[str, str] = config_class.attribute_map
-    taken = {aliases.get(field, field) for field in widths}
-    kept = {key: v for key, v in model.config.items() if aliases.get(key, key) not in taken}
-    return {**kept, **widths}
-
-
-def _library_value(model: TransformersModel, field: str) -> object:
-    config_class = find_class(model.architecture, model.task).config_class
-    try:
-        return getattr(config_class(**model.config), field, None)
-    except REFUSALS:
-        # What is wrong with it, building the model says.
-        return model.config.get(field)
-
-
-def _arguments(model: UserModule) -> dict[str, object]:
-    """Keyword arguments of a factory, with their defaults."""
-    parameters = inspect.signature(import_factory(model.factory)).parameters
-    return {name: each.default for name, each in parameters.items()}

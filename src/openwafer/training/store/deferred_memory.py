@@ -27,54 +27,28 @@ aten = torch.ops.aten
 Fill: TypeAlias = Callable[..., object]
 
 
-def _leave(new: Tensor, *_args: object, **_options: object) -> None:
-    """Scratch memory is zero, and what `empty` gives is anything."""
+def _draw(draw: Callable[..., object], low: float, high: float) -> Fill:
+    """Drawn by the same call as torch's own kernel, which allocates first, too."""
+    return lambda new, *_, generator=None, **__: draw(new, low, high, generator=generator)
 
 
-def _fill_one(new: Tensor, *_args: object, **_options: object) -> None:
-    new.fill_(1)
-
-
-def _fill_value(new: Tensor, *args: Any, **_options: object) -> None:
-    new.fill_(args[-1])
-
-
-def _draw_uniform(
-    new: Tensor, *_args: object, generator: torch.Generator | None = None, **_options: object
-) -> None:
-    new.uniform_(0, 1, generator=generator)
-
-
-def _draw_normal(
-    new: Tensor, *_args: object, generator: torch.Generator | None = None, **_options: object
-) -> None:
-    new.normal_(0, 1, generator=generator)
-
-
-def _copy(new: Tensor, source: Tensor, *_args: object, **_options: object) -> None:
-    new.copy_(source)
-
-
-def _join(new: Tensor, sources: Sequence[Tensor], dim: int = 0) -> None:
-    torch.cat(tuple(sources), dim, out=new)
-
-
-def _stack(new: Tensor, sources: Sequence[Tensor], dim: int = 0) -> None:
-    torch.stack(tuple(sources), dim, out=new)
-
-
-# Operators that allocate, and what they do with the new tensor; torch's own kernels for the random
-# ones also allocate first and fill by the same call.
+# Operators that allocate, and what they do with the new tensor, which is zero at first.
 FILLS: Mapping[Any, Fill] = {
-    **dict.fromkeys((aten.empty, aten.empty_like, aten.new_empty, aten.empty_strided), _leave),
-    **dict.fromkeys((aten.zeros, aten.zeros_like, aten.new_zeros), _leave),
-    **dict.fromkeys((aten.ones, aten.ones_like, aten.new_ones), _fill_one),
-    **dict.fromkeys((aten.full, aten.full_like, aten.new_full), _fill_value),
-    **dict.fromkeys((aten.rand, aten.rand_like), _draw_uniform),
-    **dict.fromkeys((aten.randn, aten.randn_like), _draw_normal),
-    **dict.fromkeys((aten.clone, aten._to_copy), _copy),  # noqa: SLF001
-    aten.cat: _join,
-    aten.stack: _stack,
+    **dict.fromkeys((aten.empty, aten.empty_like, aten.new_empty), lambda *_, **__: None),
+    aten.empty_strided: lambda *_, **__: None,
+    **dict.fromkeys((aten.zeros, aten.zeros_like, aten.new_zeros), lambda *_, **__: None),
+    **dict.fromkeys((aten.ones, aten.ones_like, aten.new_ones), lambda new, *_, **__: new.fill_(1)),
+    **dict.fromkeys(
+        (aten.full, aten.full_like, aten.new_full), lambda new, *args, **__: new.fill_(args[-1])
+    ),
+    **dict.fromkeys((aten.rand, aten.rand_like), _draw(Tensor.uniform_, 0, 1)),
+    **dict.fromkeys((aten.randn, aten.randn_like), _draw(Tensor.normal_, 0, 1)),
+    **dict.fromkeys(
+        (aten.clone, aten._to_copy),  # noqa: SLF001
+        lambda new, source, *_, **__: new.copy_(source),
+    ),
+    aten.cat: lambda new, sources, dim=0: torch.cat(tuple(sources), dim, out=new),
+    aten.stack: lambda new, sources, dim=0: torch.stack(tuple(sources), dim, out=new),
 }
 
 

@@ -16,7 +16,7 @@ from openwafer.diagnostics import OpenwaferError, did_you_mean, error
 from openwafer.training.store.commits import Commits, Json, PendingCommit, json_copy
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.lending import Lending, Loan
-from openwafer.training.store.parts import Ring, Tier, Version
+from openwafer.training.store.parts import PartState, Ring, Tier, Version
 from openwafer.training.store.record_access import Records
 from openwafer.training.store.store_file import FileIo, PartKey
 from openwafer.training.store.store_folder import (
@@ -299,12 +299,7 @@ class ParameterStore(Records):
             changed = [part for part in self._parts.values() if part.is_changed]
             for part in changed:
                 self._lending.forget_changes(part)
-            self._monitor.wait_until(
-                lambda: not any(part.is_reading for part in changed), lambda: "the parts in DRAM"
-            )
-            for part in changed:
-                if part.read_error is not None:
-                    raise OpenwaferError(*part.read_error.diagnostics)
+            self._await_reads(changed)
 
     def drain(self) -> None:
         """Return when no read, write or commit is left to do."""
@@ -361,12 +356,15 @@ class ParameterStore(Records):
         with self._monitor.changed:
             for part in resident:
                 self._lending.load(part)
-            self._monitor.wait_until(
-                lambda: not any(part.is_reading for part in resident), lambda: "the parts in DRAM"
-            )
-        for part in resident:
+            self._await_reads(resident)
+
+    def _await_reads(self, parts: Sequence[PartState]) -> None:
+        self._monitor.wait_until(
+            lambda: not any(part.is_reading for part in parts), lambda: "the parts in DRAM"
+        )
+        for part in parts:
             if part.read_error is not None:
-                raise part.read_error
+                raise OpenwaferError(*part.read_error.diagnostics)
 
     def _publish(self, pending: PendingCommit, versions: Mapping[PartKey, Version]) -> None:
         manifest = Manifest(pending.step, pending.state, self._catalog, versions)

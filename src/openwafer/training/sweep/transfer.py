@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.methods.mup import Parametrization
-from openwafer.training.models.build import width_of, with_widths
+from openwafer.training.methods.widths import width_of, with_widths
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import (
     build_hollow_model,
