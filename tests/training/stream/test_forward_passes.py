@@ -18,9 +18,10 @@ from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.plan.workload import Workload
-from openwafer.training.stream.schedule import RecordBytes, Visit, check
+from openwafer.training.stream.schedule import RecordBytes, Visit
 from openwafer.training.stream.stream_options import PlanInput
 from tests.training.stream.both_loops import STREAMED
+from tests.training.stream.schedule_rules import check
 from tests.training.stream.small_gpt import VOCABULARY, adamw, build_gpt, gpt_loss
 
 TOKENS = torch.randint(0, VOCABULARY, (3, 16), generator=torch.Generator().manual_seed(4))

@@ -15,11 +15,11 @@ from openwafer.training.stream.schedule import (
     UpdateTiming,
     Visit,
     build,
-    check,
     text,
 )
 from tests.golden_text import GoldenTexts
 from tests.training.stream.drawn_steps import DrawnStep, drawn_steps
+from tests.training.stream.schedule_rules import check
 
 ALL_FIT = 1000
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from openwafer.diagnostics import OpenwaferError
 from openwafer.training.stream.schedule import (
     Action,
     Kind,
@@ -10,8 +9,8 @@ from openwafer.training.stream.schedule import (
     Schedule,
     UpdateTiming,
     Visit,
-    check,
 )
+from tests.training.stream.schedule_rules import ScheduleInvalidError, check
 
 VISITS = [Visit("a", ("a",)), Visit("b", ("b",)), Visit("c", ("c",), has_backward=False)]
 SIZES = {"a": RecordBytes(4, 4), "b": RecordBytes(4, 4), "c": RecordBytes(4, 0)}
@@ -49,7 +48,7 @@ PLANTED = [
 def test_a_planted_violation_is_refused(old: str, new: str, message: str) -> None:
     assert old in GOOD.replace("\n", " ")
     broken = schedule_of(GOOD.replace("\n", " ").replace(old, new, 1))
-    with pytest.raises(OpenwaferError) as refusal:
+    with pytest.raises(ScheduleInvalidError) as refusal:
         check(broken, SIZES, VISITS)
     assert message in str(refusal.value)
 
@@ -61,7 +60,7 @@ def test_the_schedule_without_violations_passes() -> None:
 def test_an_update_on_fetch_with_old_weights_on_the_device_is_refused() -> None:
     late = "fetch a, update a, forward a, backward a, push a, release a"
     schedule = schedule_of(late, UpdateTiming.ON_FETCH)
-    with pytest.raises(OpenwaferError, match="comes while its old weights are on the device"):
+    with pytest.raises(ScheduleInvalidError, match="comes while its old weights are on the device"):
         check(schedule, SIZES, VISITS[:1])
 
 
