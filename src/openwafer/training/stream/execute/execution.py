@@ -4,11 +4,11 @@ Either way the weights, the optimizer state and the update counts belong to the 
 so a run may be checkpointed in one way and resumed in the other.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import nn
@@ -115,36 +115,47 @@ class StepContext:
     replicas: Replicas | None = None
 
 
-class Execution(Protocol):
+class Execution(ABC):
     """Runs the steps of one model.
 
     A step is :meth:`run`, then :meth:`complete_step` or :meth:`discard_gradients`.
 
-    Attributes:
+    Args:
         store: home of weights and states, on this rank.
-        records: those of all ranks of the run; may be asked for between two steps.
         updater: the update rules and the update counts.
-        recorder: times and device memory.
         device: where the model runs.
+        context: what steps run under.
+
+    Attributes:
+        records: those of all ranks of the run; may be asked for between two steps.
+        recorder: times and device memory.
         on_updates_applied: called when the store holds every update of the last completed step,
             which may be while the next step runs.
     """
 
-    store: ParameterStore
-    records: Records
-    updater: Updater
-    recorder: Recorder
-    device: Device
-    on_updates_applied: Callable[[], None]
+    def __init__(
+        self, store: ParameterStore, updater: Updater, device: Device, context: StepContext
+    ) -> None:
+        self.store = store
+        self.records: Records = store
+        self.updater = updater
+        self.device = device
+        self.on_updates_applied: Callable[[], None] = lambda: None
+        self.recorder = Recorder(device)
+        self._autocast = context.autocast
+        self._step_hooks = StepHooks()
 
     @property
+    @abstractmethod
     def traffic(self) -> LinkTraffic:
         """Bytes over the link so far."""
 
     @property
     def experts_used(self) -> frozenset[str] | None:
         """Records of the experts that the last pass used; ``None`` where none stream one by one."""
+        return None
 
+    @abstractmethod
     def watch_gradients(self, watcher: Watcher) -> None:
         """Call ``watcher`` with the gradients on their way to the update, by parameter name.
 
@@ -153,6 +164,7 @@ class Execution(Protocol):
         and run again has two passes.
         """
 
+    @abstractmethod
     def watch_micro_batches(self, watcher: MicroBatchWatcher) -> None:
         """Call ``watcher`` with every gradient of each micro-batch by itself, once a step.
 
@@ -167,10 +179,22 @@ class Execution(Protocol):
         The store is brought up to date for it, which a step otherwise leaves to the next. What the
         hook writes is a part of the step: it is committed with it.
         """
+        self._step_hooks.add(hook, is_due)
 
     def is_hook_due(self, steps_applied: int) -> bool:
         """Whether some hook is called after so many steps."""
+        return self._step_hooks.is_any_due(steps_applied)
 
+    def _call_hooks(self, records: Mapping[str, RecordLayout]) -> None:
+        with self.device.host_section(), torch.no_grad():
+            steps_applied = self.updater.counts.steps_applied
+            self._step_hooks.call(StepEnd(steps_applied, records, self._lent))
+
+    def _lent(self, record: str) -> AbstractContextManager[Arrays]:
+        """Context in which a hook may read and write a record's weights and states."""
+        return self.records.lent(record, KEPT_PARTS)
+
+    @abstractmethod
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """Run forward and backward of all micro-batches; their gradients are summed.
 
@@ -185,15 +209,19 @@ class Execution(Protocol):
             The losses.
         """
 
+    @abstractmethod
     def complete_step(self, coefficient: float) -> None:
         """The gradients are those of a whole step: multiply them and apply them."""
 
+    @abstractmethod
     def discard_gradients(self) -> None:
         """Forget the gradients of a step that is not to be applied."""
 
+    @abstractmethod
     def flush(self) -> None:
         """Bring the store up to date with every step completed."""
 
+    @abstractmethod
     def evaluate(
         self, forwards: Sequence[Forward], *, may_repeat: bool = True
     ) -> list[torch.Tensor]:
@@ -208,11 +236,12 @@ class Execution(Protocol):
                 change are.
         """
 
+    @abstractmethod
     def close(self) -> None:
         """Give the model its own forwards back and end threads; the store stays open."""
 
 
-class StreamedExecution:
+class StreamedExecution(Execution):
     """Weights stream from the store; see :class:`Execution`."""
 
     def __init__(
@@ -224,21 +253,15 @@ class StreamedExecution:
         device: Device,
         context: StepContext,
     ) -> None:
-        self.store = store
+        super().__init__(store, updater, device, context)
         replicas = context.replicas
         self.records = records_of(store, plan.layouts, replicas)
-        self.updater = updater
-        self.device = device
-        self.on_updates_applied: Callable[[], None] = lambda: None
         self._owes_updates = False
-        self._step_hooks = StepHooks()
         self._counts_before = updater.counts.copy()
-        self.recorder = Recorder(device)
         forms = forms_of(model, plan.split.sliced)
         weights = DeviceWeights(forms, plan.layouts, device, are_watched=True)
         for record in plan.split.records:
             weights.unbind(record)
-        self._autocast = context.autocast
         self.link = StoreLink(store, updater, device, context.timing, self.recorder)
         self._replica_link: ReplicaLink | None = None
         if replicas is not None:
@@ -311,14 +334,6 @@ class StreamedExecution:
         """See :class:`Execution`."""
         self.executor.gradients.watchers.add(watcher)
 
-    def between_steps(self, hook: StepHook, is_due: IsDue) -> None:
-        """See :class:`Execution`."""
-        self._step_hooks.add(hook, is_due)
-
-    def is_hook_due(self, steps_applied: int) -> bool:
-        """See :class:`Execution`."""
-        return self._step_hooks.is_any_due(steps_applied)
-
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """See :class:`Execution`."""
         try:
@@ -364,10 +379,7 @@ class StreamedExecution:
             self._end_step()
 
     def _end_step(self) -> None:
-        lent = partial(self.records.lent, parts=KEPT_PARTS)
-        with self.device.host_section(), torch.no_grad():
-            steps_applied = self.updater.counts.steps_applied
-            self._step_hooks.call(StepEnd(steps_applied, self.records.layouts, lent))
+        self._call_hooks(self.records.layouts)
         self.on_updates_applied()
 
     def end_open_pass(self) -> None:

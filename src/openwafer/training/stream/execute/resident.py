@@ -1,6 +1,6 @@
 """Executions whose weights stay on the device: in the store's own memory, or beside the store."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -9,20 +9,16 @@ from torch.optim import Optimizer
 
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import Loan, ParameterStore
-from openwafer.training.store.record_access import Arrays, LentParts, Records
+from openwafer.training.store.record_access import Arrays, LentParts
 from openwafer.training.store.update_rules.own_step import STEP
 from openwafer.training.store.update_rules.update_pass import AVERAGE
 from openwafer.training.stream.device.device import ALWAYS_METERED, Device, brought
-from openwafer.training.stream.device.recorder import Recorder
 from openwafer.training.stream.execute.arriving_gradients import GradientWatchers, MicroBatchWatcher
 from openwafer.training.stream.execute.execution import (
-    IsDue,
+    Execution,
     Root,
     Seed,
     StepContext,
-    StepEnd,
-    StepHook,
-    StepHooks,
     Watcher,
 )
 from openwafer.training.stream.execute.micro_batches import Forward
@@ -31,7 +27,7 @@ from openwafer.training.stream.link.updates import StepRules, Updater
 from openwafer.training.stream.records import state_name
 
 
-class ResidentExecution:
+class ResidentExecution(Execution):
     """Weights stay on the device: the parameters are the store's own memory.
 
     Needs a device whose memory is the host's; the plain loop in all but the home of its tensors.
@@ -45,16 +41,9 @@ class ResidentExecution:
         device: Device,
         context: StepContext,
     ) -> None:
-        self._autocast = context.autocast
-        self.store = store
-        self.records: Records = store
-        self.updater = updater
-        self.device = device
-        self.on_updates_applied: Callable[[], None] = lambda: None
-        self.recorder = Recorder(device)
+        super().__init__(store, updater, device, context)
         self._traffic = LinkTraffic()
         self._watchers: list[Watcher] = []
-        self._step_hooks = StepHooks()
         self._parameters = dict(model.named_parameters())
         self._micro_batch_watchers = GradientWatchers(self._parameters)
         self._record_of: dict[str, str] = {}
@@ -78,11 +67,6 @@ class ResidentExecution:
         """See :class:`Execution`."""
         return self._traffic
 
-    @property
-    def experts_used(self) -> frozenset[str] | None:
-        """See :class:`Execution`."""
-        return None
-
     def watch_gradients(self, watcher: Watcher) -> None:
         """See :class:`Execution`."""
         self._watchers.append(watcher)
@@ -90,14 +74,6 @@ class ResidentExecution:
     def watch_micro_batches(self, watcher: MicroBatchWatcher) -> None:
         """See :class:`Execution`."""
         self._micro_batch_watchers.add(watcher)
-
-    def between_steps(self, hook: StepHook, is_due: IsDue) -> None:
-        """See :class:`Execution`."""
-        self._step_hooks.add(hook, is_due)
-
-    def is_hook_due(self, steps_applied: int) -> bool:
-        """See :class:`Execution`."""
-        return self._step_hooks.is_any_due(steps_applied)
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         """See :class:`Execution`."""
@@ -136,13 +112,8 @@ class ResidentExecution:
         self.updater.counts.steps_applied += 1
         by_record.clear()
         self.discard_gradients()
-        self._call_hooks()
+        self._call_hooks(self.store.layouts)
         self.on_updates_applied()
-
-    def _call_hooks(self) -> None:
-        with self.device.host_section(), torch.no_grad():
-            steps_applied = self.updater.counts.steps_applied
-            self._step_hooks.call(StepEnd(steps_applied, self.store.layouts, self._lent))
 
     @contextmanager
     def _lent(self, record: str) -> Iterator[Arrays]:
@@ -258,7 +229,7 @@ class DeviceResidentExecution(ResidentExecution):
         if self._step_hooks.is_any_due(self.updater.counts.steps_applied):
             # A flush ends the step for whoever commits it; the hooks come before that.
             self._copy_to_store()
-            self._call_hooks()
+            self._call_hooks(self.store.layouts)
 
     @contextmanager
     def _lent(self, record: str) -> Iterator[Arrays]:
