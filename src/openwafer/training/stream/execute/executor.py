@@ -488,10 +488,10 @@ class Executor:
 
     def _reach(self, kind: Kind, layer: Layer) -> None:
         """Go past a compute action of the schedule and see that its weights are there."""
-        if self._walk.foresees(kind, layer.name):
-            for action in self._walk.to(kind, layer.name):
-                self._do(action)
-        elif self._walk.actions:
+        passed = self._walk.to(kind, layer.name)
+        for action in passed or ():
+            self._do(action)
+        if passed is None and self._walk.actions:
             self.log.unplanned.append(layer.name)
         self._bring(layer)
         self.log.executed.append((kind, layer.name))

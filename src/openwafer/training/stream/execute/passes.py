@@ -94,25 +94,20 @@ class Walk:
             yield action
             self.position += 1
 
-    def to(self, kind: Kind, layer: str) -> Iterator[Action]:
-        """Pass the actions up to a layer's forward or backward, and that one silently."""
+    def to(self, kind: Kind, layer: str) -> Sequence[Action] | None:
+        """Pass a layer's forward or backward and return the actions before it, if it is to come."""
         found = self._find(kind, layer)
         if found is None:
-            return
-        while self.position < found:
-            yield self.actions[self.position]
-            self.position += 1
-        self.position += 1
+            return None
+        passed = self.actions[self.position : found]
+        self.position = found + 1
+        return passed
 
-    def foresees(self, kind: Kind, layer: str) -> bool:
-        """Whether a layer's forward or backward is still to come."""
-        return self._find(kind, layer) is not None
-
-    def rest(self) -> Iterator[Action]:
+    def rest(self) -> Sequence[Action]:
         """Pass all actions that are left."""
         left = self.actions[self.position :]
         self.end()
-        yield from left
+        return left
 
     def end(self) -> None:
         """Go behind the last action."""

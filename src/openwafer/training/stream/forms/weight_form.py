@@ -194,6 +194,10 @@ Elsewhere = Callable[[Operator, torch.Tensor, Sequence[int]], torch.Tensor]
 """Of all experts, the products with their rows, given how many rows each has."""
 
 
+# What a view says of itself without its values, as its weight does.
+_OF_WEIGHT: Final = frozenset({"dtype", "device", "ndim", "requires_grad"})
+
+
 class ExpertView:
     """Stands for the weight [experts, ...] of a form while the module's code runs.
 
@@ -228,29 +232,9 @@ class ExpertView:
         *rest, rows, columns = self.form.weight.shape
         return torch.Size((*rest, columns, rows) if self._is_transposed else (*rest, rows, columns))
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """As of the weight."""
-        return self.form.weight.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where the experts are used."""
-        return self.form.weight.device
-
-    @property
-    def ndim(self) -> int:
-        """As of the weight."""
-        return self.form.weight.ndim
-
-    @property
-    def requires_grad(self) -> bool:
-        """As of the weight."""
-        return self.form.weight.requires_grad
-
     def dim(self) -> int:
         """As of the weight."""
-        return self.ndim
+        return self.form.weight.ndim
 
     def size(self, dim: int | None = None) -> torch.Size | int:
         """As of the weight."""
@@ -338,7 +322,7 @@ class ExpertView:
         return torch.cat(products)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._all_experts(), name)
+        return getattr(self.form.weight if name in _OF_WEIGHT else self._all_experts(), name)
 
 
 def _product(
