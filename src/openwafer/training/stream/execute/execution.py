@@ -209,9 +209,13 @@ class Execution(ABC):
             The losses.
         """
 
-    @abstractmethod
     def complete_step(self, coefficient: float) -> None:
         """The gradients are those of a whole step: multiply them and apply them."""
+        self.complete_by(self.updater.this_step(coefficient))
+
+    @abstractmethod
+    def complete_by(self, rules: StepRules) -> None:
+        """The same, by rules that were read at that step, perhaps by another rank."""
 
     @abstractmethod
     def discard_gradients(self) -> None:
@@ -351,12 +355,8 @@ class StreamedExecution(Execution):
             self.executor.abandon_pass()
             raise
 
-    def complete_step(self, coefficient: float) -> None:
-        """See :class:`Execution`."""
-        self.complete_by(self.updater.this_step(coefficient))
-
     def complete_by(self, rules: StepRules) -> None:
-        """The same, by rules that were read at that step, perhaps by another rank."""
+        """See :class:`Execution`."""
         if self.link.kept.has_waiting:
             self.link.kept.complete_by(rules)
             self._owes_updates = True

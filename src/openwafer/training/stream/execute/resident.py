@@ -98,11 +98,8 @@ class ResidentExecution(Execution):
             if parameter.grad is not None
         }
 
-    def complete_step(self, coefficient: float) -> None:
+    def complete_by(self, rules: StepRules) -> None:
         """See :class:`Execution`."""
-        self._apply(self.updater.this_step(coefficient))
-
-    def _apply(self, rules: StepRules) -> None:
         by_record: dict[str, dict[str, torch.Tensor]] = {}
         for name, gradient in self._gradients().items():
             by_record.setdefault(self._record_of[name], {})[name] = gradient

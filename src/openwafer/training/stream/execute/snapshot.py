@@ -264,11 +264,6 @@ def _same_sequence(found: Sequence[Any], content: Sequence[Any]) -> bool:
     return len(found) == len(content) and all(map(is_, found, content))
 
 
-def _put_deque_back(found: deque[Any], content: Sequence[Any]) -> None:
-    found.clear()
-    found.extend(content)
-
-
 def _read_tensor(tensor: torch.Tensor) -> tuple[torch.Tensor | None, int]:
     """A copy and a version; no copy of what a graph has made, which nobody may write in place."""
     copied = None if tensor.requires_grad else tensor.detach().clone()
@@ -377,8 +372,9 @@ def _by_state(
     return _Form(read, lambda found, content: is_same(read(found), content), write)
 
 
-def _put_elements_back(found: Any, content: Any) -> None:
-    found[:] = content
+def _put_elements_back(found: Any, content: Sequence[Any]) -> None:
+    found.clear()
+    found.extend(content)
 
 
 _TENSOR = _Form(_read_tensor, _same_tensor, _put_tensor_back)
@@ -396,7 +392,7 @@ _FORMS: Final[tuple[tuple[type, _Form], ...]] = (
     (dict, _DICT),
     (list, _LIST),
     (set, _Form(set, eq, _fill_again)),
-    (deque, _Form(list, _same_sequence, _put_deque_back)),
+    (deque, _Form(list, _same_sequence, _put_elements_back)),
     (np.ndarray, _Form(_read_array, _same_array, _put_array_back)),
     (bytearray, _Form(bytes, eq, _put_elements_back)),
     (torch.Generator, _by_state(methodcaller("get_state"), torch.equal, torch.Generator.set_state)),

@@ -160,13 +160,9 @@ class StageExecution(ResidentExecution):
         self._forward.begin(flow, forwards, seed)
         return StagePass(self._forward, self.plan.spans, flow, len(forwards), self._group)
 
-    def complete_step(self, coefficient: float) -> None:
-        """See :class:`Execution`."""
-        self.complete_by(self.updater.this_step(coefficient))
-
     def complete_by(self, rules: StepRules) -> None:
-        """The same, by rules that were read at that step, perhaps by another rank."""
-        self._apply(rules)
+        """See :class:`Execution`."""
+        super().complete_by(rules)
         self._stage_gradients.are_weights_old = True
 
     def digests(self) -> dict[str, int]:
