@@ -4,8 +4,7 @@ from openwafer.trace import Trace
 from openwafer.training.session.step_meter import DiskTracks
 from openwafer.training.store import Part
 from openwafer.training.store.transfers import DiskTransfer
-from openwafer.training.stream.device.device import CpuDevice
-from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.device.device import CpuDevice, Recorder
 
 
 class EndingRecorder(Recorder):

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from openwafer.training.store.layout import Part, RecordLayout, slice_name
 from openwafer.training.store.parameter_store import ParameterStore, StoreOptions, Tier
 from openwafer.training.store.transfers import DiskTransfer
-from openwafer.training.stream.device.device import CpuDevice
-from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.device.device import CpuDevice, Recorder
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.link.store_link import StoreLink
 from openwafer.training.stream.link.updates import Updater

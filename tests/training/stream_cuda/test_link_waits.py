@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from openwafer.training.store.parameter_store import StoreOptions
 from openwafer.training.store.transfers import DiskTransfer
-from openwafer.training.stream.device.device import CpuDevice
-from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.device.device import CpuDevice, Recorder
 from openwafer.training.stream.link.store_link import StoreLink
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 from tests.training.store.example_records import poll

@@ -11,7 +11,7 @@ from openwafer.training.metrics.step_trace import Track
 from openwafer.training.session.systems import SystemStep
 from openwafer.training.store import Part
 from openwafer.training.store.transfers import DiskTransfer
-from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.device.device import Recorder
 from openwafer.training.stream.execute.execution import Execution
 
 _TRACKS = {"read": Track.DISK_READ, "write": Track.DISK_WRITE}

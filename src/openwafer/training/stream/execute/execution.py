@@ -17,8 +17,7 @@ from openwafer.diagnostics import error
 from openwafer.training.store.layout import KEPT_PARTS, Part, RecordLayout
 from openwafer.training.store.parameter_store import ParameterStore
 from openwafer.training.store.record_access import Arrays, LentParts, Records
-from openwafer.training.stream.device.device import Device
-from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.device.device import Device, Recorder
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.arriving_gradients import MicroBatchWatcher
 from openwafer.training.stream.execute.executor import Executor

@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from openwafer.training.plan_record import Activations
-from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.device.device import Recorder
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.activations import Call, Frame, frame_for
 from openwafer.training.stream.execute.arriving_gradients import (
@@ -645,7 +645,7 @@ class Executor:
         pause = self._pause
         visit = self.enter(layer) if pause is None else pause(layer)
         module, outside = self._modules[layer.name], self._phase
-        with self.casts.leaving_none(module), self.recorder.forward(layer.name):
+        with self.casts.leaving_none(module), self.recorder.compute("forward", layer.name):
             self._phase = Phase.LAYER
             try:
                 out = self._run_framed(layer, visit, function, (args, kwargs))
@@ -676,7 +676,7 @@ class Executor:
 
     def _rerun(self, layer: Layer, function: Function, *args: Any, **kwargs: Any) -> Any:
         outside = self._phase
-        with self.casts.leaving_none(None), self.recorder.recompute(layer.name):
+        with self.casts.leaving_none(None), self.recorder.compute("recompute", layer.name):
             self._phase = Phase.RECOMPUTE
             try:
                 return function(*args, **kwargs)

@@ -16,8 +16,13 @@ import torch
 
 from openwafer.training.store.layout import Part, slice_of
 from openwafer.training.store.parameter_store import Loan
-from openwafer.training.stream.device.device import NO_TRANSFER, Device, Submitted, Transfer
-from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.device.device import (
+    NO_TRANSFER,
+    Device,
+    Recorder,
+    Submitted,
+    Transfer,
+)
 from openwafer.training.stream.device.weights import is_shared
 from openwafer.training.stream.link.updates import KeptGradients, RecordUpdates
 from openwafer.training.stream.schedule import NEVER, Action, Kind

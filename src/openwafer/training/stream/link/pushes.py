@@ -8,8 +8,7 @@ import torch
 
 from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import Loan
-from openwafer.training.stream.device.device import Device, Submitted
-from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.device.device import Device, Recorder, Submitted
 from openwafer.training.stream.link.fetches import Fetches, IdleLoans
 from openwafer.training.stream.link.updates import (
     HostGradients,

@@ -26,8 +26,7 @@ from openwafer.training.store.layout import (
     whole_name,
 )
 from openwafer.training.store.parameter_store import Loan, ParameterStore
-from openwafer.training.stream.device.device import Device
-from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.device.device import Device, Recorder
 from openwafer.training.stream.layers import PINNED
 from openwafer.training.stream.link.fetches import READ_AHEAD, Fetches, IdleLoans
 from openwafer.training.stream.link.pushes import Arrived, Pushes

@@ -29,7 +29,7 @@ from openwafer.training.store.update_rules.update_pass import (
     Averaging,
     state_specs,
 )
-from openwafer.training.stream.device.recorder import Recorder
+from openwafer.training.stream.device.device import Recorder
 from openwafer.training.stream.records import state_name
 
 HostGradients: TypeAlias = Mapping[str, torch.Tensor | None]
@@ -91,7 +91,8 @@ class UpdateCounts:
 
 
 def _count_of(counts: Mapping[str, int], name: str) -> int:
-    return counts.get(name, counts.get(whole_name(name), 0))
+    count = counts.get(name)
+    return counts.get(whole_name(name), 0) if count is None else count
 
 
 def _of_wholes(counts: Mapping[str, int]) -> dict[str, int]:
