@@ -17,7 +17,7 @@ import torch
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.assemble import Planned
-from openwafer.training.stream.plan.dry_run import DryRun, DryRunSettings, dry_run
+from openwafer.training.stream.plan.dry_run import DryRun, DryRunSettings, DryStep
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.plan.search import StreamPlan, record_bytes
 from openwafer.training.stream.plan.workload import Workload
@@ -113,7 +113,8 @@ def dry_run_of(num_micro_batches: int, policy: Activations, prefetch_layers: int
         dict.fromkeys(chosen.policies, policy), schedule_of(chosen, prefetch_layers)
     )
     workload = Workload(run.build(), run.batches(0), run.loss_of)
-    return dry_run(workload, chosen.split, chosen.layouts, torch.device("cpu"), settings)
+    cpu = torch.device("cpu")
+    return DryStep(workload, chosen.split, chosen.layouts, cpu, settings).run()
 
 
 def plan_of(cell: Cell) -> Planned:

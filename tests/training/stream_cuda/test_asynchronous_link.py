@@ -16,7 +16,7 @@ import torch
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.assemble import Planned
-from openwafer.training.stream.plan.dry_run import DryRunSettings, dry_run
+from openwafer.training.stream.plan.dry_run import DryRunSettings, DryStep
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.plan.search import StreamPlan, record_bytes
 from openwafer.training.stream.plan.workload import Workload
@@ -101,7 +101,8 @@ def peak_of(prefetch_layers: int | None, policy: Activations) -> int:
     policies = dict.fromkeys(chosen.policies, policy)
     settings = DryRunSettings(policies, schedule_of(chosen, prefetch_layers), overlaps=True)
     workload = Workload(run.build(), run.batches(0), run.loss_of)
-    return dry_run(workload, chosen.split, chosen.layouts, torch.device("cpu"), settings).peak_bytes
+    cpu = torch.device("cpu")
+    return DryStep(workload, chosen.split, chosen.layouts, cpu, settings).run().peak_bytes
 
 
 def plan_of(case: Case) -> Planned:

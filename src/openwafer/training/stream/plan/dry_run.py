@@ -192,91 +192,66 @@ class DryRunSettings:
     is_changed: bool = False
 
 
-def dry_run(
-    workload: Workload,
-    split: Partition,
-    layouts: Mapping[str, RecordLayout],
-    torch_device: torch.device,
-    settings: DryRunSettings,
-) -> DryRun:
-    """Run one step without its weights.
-
-    Args:
-        workload: the step.
-        split: the model's layers; the model's forwards must be its own.
-        layouts: records of the split.
-        torch_device: where the step will run.
-        settings: how to run it.
+@dataclass(frozen=True)
+class DryStep:
+    """A step that runs without its weights.
 
     Tensors are fake, so nothing is computed and nothing allocated, unless the model's control flow
     depends on values (a router of experts): then the step is computed with random weights, one
     layer in memory at a time.
+
+    Attributes:
+        workload: what it computes.
+        split: the model's layers; the model's forwards must be its own.
+        layouts: records of the split.
+        torch_device: where the step will run.
+        settings: how to run it.
     """
 
-    return faked(partial(_walk, workload, split, layouts, torch_device, settings))
+    workload: Workload
+    split: Partition
+    layouts: Mapping[str, RecordLayout]
+    torch_device: torch.device
+    settings: DryRunSettings
+
+    def run(self) -> DryRun:
+        """Run the step and say what it needs."""
+        return faked(partial(_walk, self))
+
+    def harmless_changes(self) -> tuple[str, ...]:
+        """Names of what forwards change that systems may each have for themselves."""
+
+        def walk(mode: RememberingFakeMode | None) -> tuple[str, ...]:
+            with _staged(self, mode) as stage:
+                return stage.harmless()
+
+        return faked(walk)
+
+    def run_shortened(self) -> DryRun | None:
+        """As :meth:`run`, on fake tensors, with layers skipped.
+
+        Returns:
+            ``None`` where the model's code does not do without these layers. The peak is that of a
+            whole run if they are like those before them; calls, gradients and host bytes lack
+            theirs.
+        """
+        split, layouts = with_one_array(self.split, self.layouts, self.settings.skipped)
+        try:
+            with RememberingFakeMode(allow_non_fake_inputs=True) as mode:
+                return _walk(replace(self, split=split, layouts=layouts), mode)
+        except FAILURES:
+            return None
 
 
-def harmless_changes(
-    workload: Workload,
-    split: Partition,
-    layouts: Mapping[str, RecordLayout],
-    torch_device: torch.device,
-    settings: DryRunSettings,
-) -> tuple[str, ...]:
-    """Names of what forwards change that systems may each have for themselves."""
-
-    def walk(mode: RememberingFakeMode | None) -> tuple[str, ...]:
-        with _staged(workload, split, layouts, torch_device, settings, mode) as stage:
-            return stage.harmless()
-
-    return faked(walk)
-
-
-def shortened_run(
-    workload: Workload,
-    split: Partition,
-    layouts: Mapping[str, RecordLayout],
-    torch_device: torch.device,
-    settings: DryRunSettings,
-) -> DryRun | None:
-    """As :func:`dry_run`, on fake tensors, with layers skipped.
-
-    Returns:
-        ``None`` where the model's code does not do without these layers. The peak is that of a
-        whole run if they are like those before them; calls, gradients and host bytes lack theirs.
-    """
-    split, layouts = with_one_array(split, layouts, settings.skipped)
-    try:
-        with RememberingFakeMode(allow_non_fake_inputs=True) as mode:
-            return _walk(workload, split, layouts, torch_device, settings, mode)
-    except FAILURES:
-        return None
-
-
-def _walk(
-    workload: Workload,
-    split: Partition,
-    layouts: Mapping[str, RecordLayout],
-    torch_device: torch.device,
-    settings: DryRunSettings,
-    mode: RememberingFakeMode | None,
-) -> DryRun:
-    with _staged(workload, split, layouts, torch_device, settings, mode) as stage:
+def _walk(step: DryStep, mode: RememberingFakeMode | None) -> DryRun:
+    with _staged(step, mode) as stage:
         return stage.run()
 
 
 @contextmanager
-def _staged(
-    workload: Workload,
-    split: Partition,
-    layouts: Mapping[str, RecordLayout],
-    torch_device: torch.device,
-    settings: DryRunSettings,
-    mode: RememberingFakeMode | None,
-) -> "Iterator[_Stage]":
-    device = DryDevice(torch_device, overlaps=settings.overlaps)
-    stage = _Stage(workload, split, layouts, device, mode)
-    stage.configure(settings)
+def _staged(step: DryStep, mode: RememberingFakeMode | None) -> "Iterator[_Stage]":
+    stage = _Stage(step, mode)
+    stage.configure(step.settings)
     try:
         yield stage
     finally:
@@ -287,22 +262,15 @@ def _staged(
 class _Stage(PassObserver):
     """A hollow copy of the model with an executor of its own."""
 
-    def __init__(
-        self,
-        workload: Workload,
-        split: Partition,
-        layouts: Mapping[str, RecordLayout],
-        device: DryDevice,
-        mode: RememberingFakeMode | None,
-    ) -> None:
+    def __init__(self, step: DryStep, mode: RememberingFakeMode | None) -> None:
+        workload, split, torch_device = step.workload, step.split, step.torch_device
         self.workload = workload
-        self.device = device
+        self.device = device = DryDevice(torch_device, overlaps=step.settings.overlaps)
         self.watch: ForwardWatch | None = None
         self.order = Order.FALLING
         self.changed: tuple[str, ...] = ()
         self.state_bytes = 0
         self.is_fake = mode is not None
-        torch_device = device.torch_device
         self.model = hollow_copy(workload.model, torch_device)
         let_hooks_raise(self.model, is_fake=self.is_fake)
         self.batches = [placed(batch, mode, torch_device) for batch in workload.batches]
@@ -317,7 +285,7 @@ class _Stage(PassObserver):
             if not split.record_of.keys().isdisjoint(form.stored)
         }
         uses = NotedUses(self.meter, split.records.get(PINNED, ()))
-        self.weights = DeviceWeights(forms, layouts, self.device, uses=uses)
+        self.weights = DeviceWeights(forms, step.layouts, self.device, uses=uses)
         self.meter.weights = self.weights
         for record in split.records:
             self.weights.unbind(record)

@@ -39,7 +39,7 @@ from openwafer.training.stream.device.device import ALWAYS_METERED, CpuDevice, D
 from openwafer.training.stream.execute.execution import StepContext, StreamedExecution
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.dry_run import DryRunSettings, dry_run
+from openwafer.training.stream.plan.dry_run import DryRunSettings, DryStep
 from openwafer.training.stream.plan.operators import (
     Allocation,
     Calls,
@@ -324,7 +324,7 @@ class _SmallStep:
         batches = [torch.ones(1, WIDTH, WIDTH)] * num_micro_batches
         self._workload = Workload(self._model, batches, _loss_of)
         settings = DryRunSettings(self._policies, self._schedule)
-        self.dry = dry_run(self._workload, self._split, self._layouts, CPU, settings)
+        self.dry = DryStep(self._workload, self._split, self._layouts, CPU, settings).run()
 
     def _scheduled(self) -> Schedule:
         sizes = record_bytes(self._split, self._layouts, [*dict(self._model.named_parameters())])

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import torch
 from torch import nn
@@ -32,11 +32,9 @@ from openwafer.training.stream.plan.code_watch import UNCOUNTED
 from openwafer.training.stream.plan.dry_run import (
     DryRun,
     DryRunSettings,
-    dry_run,
-    harmless_changes,
+    DryStep,
     like_earlier_ones,
     resident_run,
-    shortened_run,
 )
 from openwafer.training.stream.plan.operators import StepCalls
 from openwafer.training.stream.plan.placement import (
@@ -49,7 +47,6 @@ from openwafer.training.stream.schedule import RecordBytes, Schedule, UpdateTimi
 from openwafer.training.stream.step_plan import StepPlan
 
 MAX_LISTED_NAMES: Final = 100
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,8 @@ def dry_run_of(request: PlanRequest, plan: StepPlan) -> DryRun:
         request.overlaps,
         request.overhead_bytes,
     )
-    return dry_run(request.workload, plan.split, plan.layouts, request.torch_device, settings)
+    torch_device = request.torch_device
+    return DryStep(request.workload, plan.split, plan.layouts, torch_device, settings).run()
 
 
 @dataclass(frozen=True)
@@ -219,7 +217,7 @@ class _Search:
     def _tell_harmless(self) -> None:
         """Find the changes that are no concern of other systems."""
         policies = dict.fromkeys(self.reasons, Activations.KEEP)
-        self.harmless = self._run(harmless_changes, self._settings(policies, None))
+        self.harmless = self._step(self._settings(policies, None)).harmless_changes()
         self.changed = tuple(name for name in self.changed if name not in self.harmless)
         if not self.changed:
             self.first = replace(self.first, order=Order.FALLING)
@@ -250,7 +248,7 @@ class _Search:
         finds_reasons: bool = False,
     ) -> DryRun:
         settings = self._settings(policies, schedule)
-        return self._run(dry_run, replace(settings, finds_reasons=finds_reasons))
+        return self._step(replace(settings, finds_reasons=finds_reasons)).run()
 
     def _settings(
         self, policies: Mapping[str, Activations], schedule: Schedule | None
@@ -264,9 +262,9 @@ class _Search:
             is_changed=self.is_changed,
         )
 
-    def _run(self, run: Callable[..., Found], settings: DryRunSettings) -> Found:
+    def _step(self, settings: DryRunSettings) -> DryStep:
         request = self.request
-        return run(request.workload, self.split, self.layouts, request.torch_device, settings)
+        return DryStep(request.workload, self.split, self.layouts, request.torch_device, settings)
 
     def _try(self, policies: Mapping[str, Activations], schedule: Schedule) -> _Tried:
         """A run without the layers that are like others, if the model does without them."""
@@ -281,7 +279,7 @@ class _Search:
         if not skipped:
             return None
         settings = replace(self._settings(policies, schedule), skipped=skipped)
-        found = self._run(shortened_run, settings)
+        found = self._step(settings).run_shortened()
         if found is None:
             self.forms = {}
         return found
@@ -401,7 +399,7 @@ class _Search:
         if self.first.order is Order.FALLING:
             return tried.run
         settings = self._settings(tried.policies, tried.schedule)
-        first = self._run(dry_run, replace(settings, order=self.first.order))
+        first = self._step(replace(settings, order=self.first.order)).run()
         return replace(
             tried.run,
             peak_bytes=max(tried.run.peak_bytes, first.peak_bytes),
