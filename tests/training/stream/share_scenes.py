@@ -175,7 +175,8 @@ def read_behind_a_barrier() -> None:
     with joined(model, optimizer, HURRIED) as streamed:
         backward(model)
         if streamed.rank == 0:
-            model.state_dict()
+            for value in model.state_dict().values():
+                value.clone()  # A value is asked for when it is read.
         else:
             time.sleep(8.0)
             optimizer.step()
