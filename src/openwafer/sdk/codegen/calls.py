@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from openwafer.sdk.codegen.floats import resize
 from openwafer.sdk.codegen.frames import FIRST_PARAMETER, STATE, result_place, result_words
 from openwafer.sdk.codegen.functions import FunctionWriter, native_name, result_type
-from openwafer.sdk.codegen.mailboxes import CODE_ARGUMENTS, load, store, trap
+from openwafer.sdk.codegen.mailboxes import CODE_ARGUMENTS, load, store
 from openwafer.sdk.codegen.text import llvm_type
 from openwafer.sdk.ir.function import Function, Instruction, Type
 from openwafer.sdk.ir.numbers import num_words
@@ -91,8 +91,8 @@ def _cases(
         body.begin(label)
         yield callee
     body.begin(bad)
-    trap(body, Trap.UNREACHABLE, resize(body, number, Type.FN, Type.U64), str(instruction.place))
-    body.jump("trapped")
+    wide = resize(body, number, Type.FN, Type.U64)
+    writer.trap(Trap.UNREACHABLE, wide, instruction.place)
 
 
 def _suspending_call(

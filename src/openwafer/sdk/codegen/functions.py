@@ -233,9 +233,14 @@ class FunctionWriter:
         good, bad = self.body.fresh_label(), self.body.fresh_label()
         self.body.branch(condition, good, bad)
         self.body.begin(bad)
+        self.trap(kind, value, place)
+        self.body.begin(good)
+
+    def trap(self, kind: Trap | str, value: str, place: int) -> None:
+        """Stop here; the mailbox's clock tells when. Ends the block."""
+        write(self.body, mailbox.CYCLE, self.cycles_so_far())
         trap(self.body, kind, value, str(place))
         self.body.jump("trapped")
-        self.body.begin(good)
 
     def save(self, names: Iterable[str]) -> None:
         """Write register slots to the frame."""
@@ -278,8 +283,7 @@ class FunctionWriter:
             case "return":
                 self._return(instruction)
             case _:
-                trap(self.body, Trap.UNREACHABLE, "0", str(instruction.place))
-                self.body.jump("trapped")
+                self.trap(Trap.UNREACHABLE, "0", instruction.place)
 
     def _count_edges(
         self, instruction: Instruction, edges: tuple[int, ...], conditions: Sequence[str] = ()
@@ -319,7 +323,7 @@ class FunctionWriter:
         self.body.begin(late)
         last = self.body.value(f"load volatile i64, ptr {field(self.body, mailbox.LIMIT)}")
         in_time = self.body.value(f"icmp sle i64 {now}, {last}")
-        self.trap_unless(in_time, Trap.ENDLESS_LOOP, now, place)
+        self.trap_unless(in_time, Trap.ENDLESS_LOOP, "0", place)
         self._set_limit(now)
         self.body.jump(soon)
         self.body.begin(soon)

@@ -31,7 +31,7 @@ _TRAPS = {
     mb.Trap.MISALIGNED: "a value of whole words cannot begin at the odd byte {value:#06x}",
     mb.Trap.STACK_OVERFLOW: "the stack outgrew the PE's memory",
     mb.Trap.UNREACHABLE: "code that cannot be reached was reached",
-    mb.Trap.ENDLESS_LOOP: "a loop ran for {value} cycles without an end",
+    mb.Trap.ENDLESS_LOOP: f"a loop ran for more than {mb.MOST_CYCLES} cycles without an end",
 }
 
 _FOLLOW = "follow a wavelet from its sender: each hop needs a route, a queue and a reader"
@@ -52,6 +52,7 @@ _TRAP_REMEDIES = {
     mb.Trap.OUT_OF_BOUNDS: "check the pointer, or the descriptor's base address, stride and extent",
     mb.Trap.MISALIGNED: "go through a pointer to u8, byte by byte",
     mb.Trap.STACK_OVERFLOW: "end the recursion, or keep local arrays in variables of the file",
+    mb.Trap.ENDLESS_LOOP: "check what ends the loop; no other task runs until this one has ended",
     mb.Trap.UNREACHABLE: "a number that its enumeration does not have may have come to a switch",
 }
 
@@ -81,10 +82,11 @@ class Report:
                 help="let one direction send after the other, with a switch or on two colors",
             )
         if code == w.ERROR_TRAP:
-            reason = _TRAPS[mb.Trap(a)].format(value=b)
+            # Code runs ahead of the fabric: its clock is the PE's own.
+            at, reason = self._tables.mailbox[pe, mb.CYCLE], _TRAPS[mb.Trap(a)].format(value=b)
             return error(
                 "fabric-trap",
-                f"{who} stopped at cycle {cycle}: {reason}",
+                f"{who} stopped at cycle {at}: {reason}",
                 notes=notes,
                 help=_TRAP_REMEDIES.get(mb.Trap(a), ""),
             )

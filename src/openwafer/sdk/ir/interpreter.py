@@ -217,7 +217,7 @@ class Frame:
                 box = self.machine.box
                 if box[mailbox.CYCLE] > box[mailbox.LIMIT]:
                     box[mailbox.PLACE] = instruction.place
-                    raise TrapError(Trap.ENDLESS_LOOP, int(box[mailbox.CYCLE]))
+                    raise TrapError(Trap.ENDLESS_LOOP, 0)
                 return instruction.names[target]
             case "return":
                 self._pass(sum(instruction.cycles))
