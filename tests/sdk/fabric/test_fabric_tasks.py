@@ -205,6 +205,44 @@ def test_a_task_of_high_priority_goes_first(arch: Arch) -> None:
     assert simulator.read(0, 0, 200, 1)[0] == 0
 
 
+def first_beside_a_control_task(arch: Arch, high_task: int) -> str:
+    """Of local task 9, next in the ring, and a wavelet's control task 40: which one runs first."""
+    begun: list[str] = []
+
+    def send(pe: Pe) -> Code:
+        pe.vector("mov32", fabout(3, 1, 2, 8), 40 << 16)
+        yield
+        pe.activate(9)
+        pe.work(200)
+
+    def local(_pe: Pe) -> Code:
+        begun.append("local")
+        yield from ()
+
+    def commanded(_pe: Pe) -> Code:
+        begun.append("control")
+        yield from ()
+
+    tasks = [
+        TaskBinding(TaskKind.LOCAL, 8, 0),
+        TaskBinding(TaskKind.LOCAL, 9, 1),
+        TaskBinding(TaskKind.CONTROL, 40, 2),
+    ]
+    high = (RegisterWrite(registers.HIGH_TASKS + high_task // 16, 1 << high_task % 16),)
+    start = Start(active=1 << 8)
+    simulator, _code = alone([send, local, commanded], tasks, arch, start=start, registers=high)
+    simulator.run_until_idle()
+    assert sorted(begun) == ["control", "local"]
+    return begun[0]
+
+
+@pytest.mark.parametrize("arch", list(Arch))
+def test_a_control_wavelet_has_the_priority_of_the_task_that_it_names(arch: Arch) -> None:
+    of_channel = {Arch.WSE2: 3, Arch.WSE3: 1}[arch]
+    assert first_beside_a_control_task(arch, high_task=40) == "control"
+    assert first_beside_a_control_task(arch, high_task=of_channel) == "local"
+
+
 def test_control_wavelets_reach_tasks_without_a_bound_queue_on_wse2() -> None:
     code = PythonCode([control_sender(40 << 16 | 123), note])
     own = image("code", tasks=(TaskBinding(TaskKind.CONTROL, 40, 1),))

@@ -102,6 +102,14 @@ def is_queue_blocked(s: State, pe: int, queue: int, color: int) -> bool:
     return (s[mailbox + mb.BLOCKED] >> color) & 1 != 0
 
 
+@inlined
+def control_task_of(s: State, pe: int, queue: int, wavelet: int) -> int:
+    """Id of the task that a control wavelet starts, in the table of its input queue."""
+    tables = image_row(s[processor_row(pe) + w.P_IMAGE])
+    named = (wavelet >> control.TASK_SHIFT) & control.TASK_MASK
+    return (named + s[tables + w.I_OFFSETS + queue]) & control.TASK_MASK
+
+
 @compiled
 def queue_entry(s: State, pe: int, queue: int) -> int:
     """Entry + 1 of the task that an input queue's first wavelet starts, 0 for none.
@@ -117,7 +125,7 @@ def queue_entry(s: State, pe: int, queue: int) -> int:
         if wavelet & w.CONTROL_BIT == 0:
             return s[tables + w.I_DATA + (queue if s[w.G_IS_WSE3] else color)]
         task = (wavelet >> control.TASK_SHIFT) & control.TASK_MASK
-        at = (task + s[tables + w.I_OFFSETS + queue]) & control.TASK_MASK
+        at = control_task_of(s, pe, queue, wavelet)
         if s[tables + w.I_CONTROL + at]:
             return s[tables + w.I_CONTROL + at]
         if task != NO_TASK:
@@ -159,8 +167,12 @@ def is_high(s: State, pe: int, place: int) -> bool:
         return False
     if place >= FIRST_LOCAL:
         return (high >> (place - FIRST_LOCAL)) & 1 != 0
-    color = (queues.input_head(s, pe, place) >> w.COLOR_SHIFT) & 31
-    return (high >> (place if s[w.G_IS_WSE3] else color)) & 1 != 0
+    wavelet = queues.input_head(s, pe, place)
+    color = (wavelet >> w.COLOR_SHIFT) & 31
+    task = place if s[w.G_IS_WSE3] else color
+    if wavelet & w.CONTROL_BIT:
+        task = control_task_of(s, pe, place, wavelet)
+    return (high >> task) & 1 != 0
 
 
 @compiled
