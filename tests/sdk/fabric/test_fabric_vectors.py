@@ -216,6 +216,26 @@ def test_a_control_wavelet_ends_an_operation(arch: Arch, elements: list[int]) ->
     assert read(simulator, 0, 1) + read(simulator, 100, 3) == [1, *elements]
 
 
+@pytest.mark.parametrize("arch", list(Arch))
+def test_a_control_wavelet_without_a_task_waits_for_the_operation_that_takes_it(arch: Arch) -> None:
+    def entry(pe: Pe) -> Code:
+        options = ASYNC | int(mb.Option.TERMINATE_ON_CONTROL)
+        pe.vector("mov16", mem1d(100, 9), fabin(3, 9, 1), options=options, activate=9)
+        yield
+        # Its beats come before those of the one that receives.
+        pe.vector("mov16", mem1d(300, 900), 5, options=ASYNC, microthread=4, priority=2)
+        yield
+        pe.vector("mov32", fabout(3, 1, 2, 8), 31 << 16, options=ASYNC, microthread=5, priority=2)
+        yield
+
+    def after(pe: Pe) -> Code:
+        pe.memory[0] = 1
+        yield from ()
+
+    simulator = run(entry, after, arch=arch, tasks=(TaskBinding(TaskKind.LOCAL, 9, 1),))
+    assert read(simulator, 0, 1) == [1]
+
+
 def test_the_control_wavelet_that_ended_an_operation_of_wse2_can_be_read() -> None:
     def entry(pe: Pe) -> Code:
         options = ASYNC | int(mb.Option.TERMINATE_ON_CONTROL)

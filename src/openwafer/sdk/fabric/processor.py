@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from openwafer.sdk.arch.generation import NO_TASK
-from openwafer.sdk.fabric import control, queues, request, thread
+from openwafer.sdk.fabric import control, queues, request, thread, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import (
@@ -18,10 +18,12 @@ from openwafer.sdk.fabric.rows import (
     image_row,
     mailbox_row,
     memory_row,
+    operand_row,
     processor_row,
     sleep_row,
     source_row,
     taken_row,
+    thread_row,
 )
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import mailbox as mb
@@ -111,10 +113,25 @@ def control_task_of(s: State, pe: int, queue: int, wavelet: int) -> int:
 
 
 @compiled
+def is_awaited(s: State, pe: int, queue: int) -> bool:
+    """Whether an operation in flight takes the first wavelet of an input queue."""
+    threads = s[core_row(pe) + w.C_THREADS] & w.ALL_SLOTS
+    while threads:
+        job = thread_row(pe, lowest_bit(threads))
+        threads &= threads - 1
+        for place in range(1, mb.NUM_OPERANDS):
+            row = operand_row(job, place)
+            is_reader = s[row + w.O_KIND] == w.FABIN and s[row + w.O_QUEUE] == queue
+            if is_reader and vector.has_color(s, pe, row):
+                return True
+    return False
+
+
+@compiled
 def queue_entry(s: State, pe: int, queue: int) -> int:
     """Entry + 1 of the task that an input queue's first wavelet starts, 0 for none.
 
-    Control wavelets that name no task are dropped.
+    Control wavelets that name no task are dropped, unless an operation waits for them.
     """
     tables = image_row(s[processor_row(pe) + w.P_IMAGE])
     while queues.input_ready(s, pe, queue) <= s[w.G_NOW]:
@@ -128,6 +145,8 @@ def queue_entry(s: State, pe: int, queue: int) -> int:
         at = control_task_of(s, pe, queue, wavelet)
         if s[tables + w.I_CONTROL + at]:
             return s[tables + w.I_CONTROL + at]
+        if is_awaited(s, pe, queue):
+            return 0
         if task != NO_TASK:
             queues.fail(s, w.ERROR_UNBOUND_CONTROL, pe, task, color)
         queues.pop_input(s, pe, queue)
