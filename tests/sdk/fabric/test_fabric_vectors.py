@@ -216,6 +216,11 @@ def test_a_control_wavelet_ends_an_operation(arch: Arch, elements: list[int]) ->
     assert read(simulator, 0, 1) + read(simulator, 100, 3) == [1, *elements]
 
 
+def note_end(pe: Pe) -> Code:
+    pe.memory[0] = 1
+    yield from ()
+
+
 @pytest.mark.parametrize("arch", list(Arch))
 def test_a_control_wavelet_without_a_task_waits_for_the_operation_that_takes_it(arch: Arch) -> None:
     def entry(pe: Pe) -> Code:
@@ -228,11 +233,7 @@ def test_a_control_wavelet_without_a_task_waits_for_the_operation_that_takes_it(
         pe.vector("mov32", fabout(3, 1, 2, 8), 31 << 16, options=ASYNC, microthread=5, priority=2)
         yield
 
-    def after(pe: Pe) -> Code:
-        pe.memory[0] = 1
-        yield from ()
-
-    simulator = run(entry, after, arch=arch, tasks=(TaskBinding(TaskKind.LOCAL, 9, 1),))
+    simulator = run(entry, note_end, arch=arch, tasks=(TaskBinding(TaskKind.LOCAL, 9, 1),))
     assert read(simulator, 0, 1) == [1]
 
 
