@@ -263,6 +263,7 @@ class PlanRecord:
     them together. `choice` is None where the config says how systems share the work, and
     `expert_traffic` where their experts are not fused, or there is one system. `origins` says where
     each predicted or measured figure comes from, by the name of its field.
+    `measured_step_seconds` are what the first steps of the run took, None before they are over.
     """
 
     mode: Mode
@@ -287,3 +288,4 @@ class PlanRecord:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     choice: ModeChoice | None = None
     expert_traffic: ExpertTraffic | None = None
+    measured_step_seconds: float | None = None

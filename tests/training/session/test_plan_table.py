@@ -17,6 +17,7 @@ from openwafer.training.plan_record import (
     StoreUse,
 )
 from openwafer.training.session import show_plan
+from openwafer.training.session.plan_table import correction
 
 PLAN = PlanRecord(
     mode=Mode.STREAMED,
@@ -118,3 +119,24 @@ def test_a_mode_that_the_plan_chose_is_shown_with_the_times_that_were_compared()
 def test_why_there_are_no_stages_is_shown() -> None:
     chosen = replace(PLAN, choice=ModeChoice(90.0, None, "no stages are made: sparsity is set"))
     assert fact_of(chosen, "chosen") == "by the plan: no stages are made: sparsity is set"
+
+
+def test_a_run_that_ends_much_later_than_predicted_is_told_of() -> None:
+    found = correction(0.5, 0.3, 1000.0)
+    assert found.matters
+    assert (
+        found.text == "a step takes 0.5 s, and 0.3 s was predicted: the run ends 3 min 20 s later"
+    )
+
+
+def test_a_run_that_ends_much_earlier_than_predicted_is_told_of() -> None:
+    assert correction(1.0, 2.0, 61.0).text.endswith("the run ends 1 min 01 s earlier")
+
+
+def test_a_minute_does_not_matter() -> None:
+    found = correction(2.0, 1.0, 60.0)
+    assert (found.text, found.matters) == ("a step takes 2 s, and 1 s was predicted", False)
+
+
+def test_a_step_that_was_not_predicted_is_said_alone() -> None:
+    assert correction(2.0, None, 1e6).text == "a step takes 2 s, which was not predicted"

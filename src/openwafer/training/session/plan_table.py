@@ -1,6 +1,7 @@
 """The plan of a run as a table for the terminal."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import groupby
 
 import psutil
@@ -32,6 +33,7 @@ from openwafer.training.plan_record import (
 )
 
 PLAIN_WIDTH = 140
+MINUTE_SECONDS = 60.0
 HEAD = ("layers", "parameters", "weights", "states", "gradients", "activations")
 STAGE_HEAD = (
     "stage",
@@ -276,6 +278,37 @@ def _time(plan: PlanRecord) -> str:
         return "not predicted: the rate of the store's disk cannot be measured"
     at_rate = f": {format_rate(rate)}" if limit is Limit.DISK and rate is not None else ""
     return f"about {_duration(seconds)} ({limit} is the limit{at_rate})"
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What the first steps say of a plan's time.
+
+    Attributes:
+        text: a line.
+        matters: whether the run ends more than a minute earlier or later than was predicted.
+    """
+
+    text: str
+    matters: bool
+
+
+def correction(measured: float, predicted: float | None, steps_left: float) -> Correction:
+    """Compare what a step takes with what was predicted, both in seconds.
+
+    Args:
+        measured, predicted: seconds of a step of the largest batch.
+        steps_left: how many of them the rest of the run takes as long as.
+    """
+    text = f"a step takes {_duration(measured)}"
+    if predicted is None:
+        return Correction(f"{text}, which was not predicted", matters=False)
+    text += f", and {_duration(predicted)} was predicted"
+    later = (measured - predicted) * steps_left
+    if abs(later) <= MINUTE_SECONDS:
+        return Correction(text, matters=False)
+    when = "later" if later > 0 else "earlier"
+    return Correction(f"{text}: the run ends {_duration(abs(later))} {when}", matters=True)
 
 
 def _traffic(moved: StepBytes) -> str:

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from openwafer import atomic_file
 from openwafer.config import to_yaml
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, render
+from openwafer.figures import Origin
 from openwafer.trace import Trace
 from openwafer.training.data import Batch, TokenDataset
 from openwafer.training.methods.seam import MethodRun, RunParts
@@ -63,13 +64,13 @@ from openwafer.training.session.pipelined.plan import (
     with_stages,
 )
 from openwafer.training.session.pipelined.running import StageOfSystem, StageTrainer, joined
-from openwafer.training.session.plan_table import show_plan, show_remarks, show_sizes
+from openwafer.training.session.plan_table import correction, show_plan, show_remarks, show_sizes
 from openwafer.training.session.run_conditions import token_identity
 from openwafer.training.session.run_folder import RunFolder, RunLog, quoted
 from openwafer.training.session.run_state import BufferWatch, RunState, StoreSet
 from openwafer.training.session.saved_run import SavedRun, restore_execution
 from openwafer.training.session.shared_stores import openable, store_options, store_set
-from openwafer.training.session.step_meter import DiskTracks, StepMeter
+from openwafer.training.session.step_meter import DiskTracks, FirstSteps, StepMeter
 from openwafer.training.session.systems import BegunRun, Interruption, Systems, gathered_counts
 from openwafer.training.session.trainer import Trainer
 from openwafer.training.step import NotFiniteError, Outcome
@@ -617,6 +618,7 @@ class _Loop:
         self._progress = progress
         self._held_out = validation_data
         self._meter = StepMeter(run.execution)
+        self._first_steps = FirstSteps(max(run.config.batch.sizes.all))
         self._trace = Trace()
 
     def run(self, interruption: Interruption) -> TrainResult:
@@ -656,6 +658,23 @@ class _Loop:
             metrics = method.record(metrics)
         self._lines.metrics.append(metrics)
         self._progress.advance(metrics)
+        seconds = self._first_steps.note(metrics.seconds, run.config.batch.sizes.at(step))
+        if seconds is not None:
+            self._correct_plan(seconds)
+
+    def _correct_plan(self, seconds: float) -> None:
+        """Write what a step takes beside what was predicted, and say it where that matters."""
+        run, plan = self._run, self._run.planned.report
+        origins = {**plan.origins, "measured_step_seconds": Origin.MEASURED}
+        plan = replace(plan, measured_step_seconds=seconds, origins=origins)
+        atomic_file.write_text(run.folder.plan, to_json(plan))
+        sizes = run.config.batch.sizes
+        samples_left = sizes.before(run.config.steps) - sizes.before(run.steps_done)
+        left = samples_left / max(sizes.all)
+        corrected = correction(seconds, plan.predicted_step_seconds, left)
+        self._lines.log.write(corrected.text)
+        if corrected.matters:
+            self._progress.note(f"step {run.steps_done}: {corrected.text}")
 
     @contextmanager
     def _traced(self, step: int) -> Iterator[None]:

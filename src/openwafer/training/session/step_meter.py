@@ -3,7 +3,8 @@
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from statistics import median
+from typing import Any, Final
 
 from openwafer.training.metrics import StepMetrics
 from openwafer.training.metrics.host_memory import read_host_memory
@@ -11,9 +12,11 @@ from openwafer.training.metrics.step_trace import Track
 from openwafer.training.session.systems import SystemStep
 from openwafer.training.store import Part
 from openwafer.training.store.transfers import DiskTransfer
-from openwafer.training.stream.device.device import Recorder
+from openwafer.training.stream.device.device import ALWAYS_METERED, Recorder
 from openwafer.training.stream.execute.execution import Execution
 
+NUM_FIRST_STEPS: Final = 3
+"""How many steps correct the time that was predicted: another program may hold one of them up."""
 _TRACKS = {"read": Track.DISK_READ, "write": Track.DISK_WRITE}
 
 
@@ -78,6 +81,29 @@ class StepMeter:
     def _moved_bytes(self) -> tuple[int, int, int, int]:
         link, disk = self._execution.traffic, self._execution.store.traffic
         return link.fetch_bytes, link.push_bytes, disk.read_bytes, disk.written_bytes
+
+
+class FirstSteps:
+    """Finds what a step takes from the first that nothing meters.
+
+    Args:
+        most_samples: of a step: a smaller one says nothing of the step that was planned.
+    """
+
+    def __init__(self, most_samples: int) -> None:
+        self._most_samples = most_samples
+        self._num_metered = 0
+        self._seconds: list[float] = []
+
+    def note(self, seconds: float, num_samples: int) -> float | None:
+        """A step has ended; returns the median of the first steps when the last of them has."""
+        if self._num_metered < ALWAYS_METERED:
+            self._num_metered += 1
+        elif len(self._seconds) < NUM_FIRST_STEPS and num_samples == self._most_samples:
+            self._seconds.append(seconds)
+            if len(self._seconds) == NUM_FIRST_STEPS:
+                return median(self._seconds)
+        return None
 
 
 def _each(systems: Sequence[SystemStep], key: str) -> tuple[Any, ...] | None:

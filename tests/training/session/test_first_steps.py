@@ -1,0 +1,32 @@
+"""The first steps that nothing meters say how long a step takes."""
+
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from openwafer.figures import Origin
+from openwafer.training.metrics import load_run
+from openwafer.training.session.step_meter import FirstSteps
+from openwafer.training.stream.device.device import ALWAYS_METERED
+from tests.training.session.tiny_runs import TinyData, tiny_config, train_quietly
+
+
+def test_a_plan_has_the_time_of_the_first_steps_beside_the_predicted_one(
+    data: TinyData, tmp_path: Path
+) -> None:
+    first = slice(ALWAYS_METERED, ALWAYS_METERED + 3)
+    result = train_quietly(replace(tiny_config(data, tmp_path), steps=ALWAYS_METERED + 4))
+    run = load_run(result.folder)
+    measured = run.plan.measured_step_seconds
+    assert measured == median(row.seconds for row in run.metrics.rows[first])
+    assert run.plan.predicted_step_seconds is not None
+    assert run.plan.origins["measured_step_seconds"] is Origin.MEASURED
+    assert f"a step takes {measured:.2g} s" in (result.folder / "log.txt").read_text()
+
+
+def test_steps_of_smaller_batches_and_metered_ones_do_not_count() -> None:
+    steps = FirstSteps(most_samples=8)
+    metered = [steps.note(100.0, 8) for _ in range(ALWAYS_METERED)]
+    smaller = [steps.note(50.0, 4) for _ in range(5)]
+    assert {*metered, *smaller} == {None}
+    assert [steps.note(seconds, 8) for seconds in (3.0, 1.0, 2.0, 9.0)] == [None, None, 2.0, None]
