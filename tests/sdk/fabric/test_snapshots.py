@@ -1,6 +1,10 @@
 """A machine that is brought back to a snapshot does again what it did."""
 
+import pickle
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,9 +101,28 @@ def test_the_snapshot_of_another_machine_is_refused_and_nothing_is_touched(
     with pytest.raises(OpenwaferError) as refused:
         other.restore(one.snapshot())
     size = "{} x {} PEs".format(*one.size)
-    named = re.findall(rf"machine (\d+) of {size}", str(refused.value))
+    named = re.findall(rf"machine ([0-9a-f]{{16}}) of {size}", str(refused.value))
     assert len(set(named)) == 2
     assert other.engine.state[: w.GLOBAL_WORDS].tolist() == before
+
+
+_TAKEN_ELSEWHERE = """
+import pickle, sys
+from pathlib import Path
+from openwafer.sdk.host.engine import EngineKind
+from tests.sdk.fabric.test_snapshots import launched
+from tests.sdk.host.test_same_cycles import compiled
+simulator, _code = launched(compiled(Path(sys.argv[1])), EngineKind.NATIVE)
+Path(sys.argv[1], "moment").write_bytes(pickle.dumps(simulator.snapshot()))
+"""
+
+
+def test_the_first_machines_of_two_processes_are_not_the_same(tmp_path: Path) -> None:
+    moments = []
+    for _process in range(2):
+        subprocess.run([sys.executable, "-c", _TAKEN_ELSEWHERE, str(tmp_path)], check=True)
+        moments.append(pickle.loads((tmp_path / "moment").read_bytes()))
+    assert moments[0].machine.machine != moments[1].machine.machine
 
 
 def test_a_snapshot_holds_no_address_of_its_machine(program: Program) -> None:

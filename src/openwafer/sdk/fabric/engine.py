@@ -11,7 +11,7 @@ reads. What goes from one band into the next lies on lists of the one that it le
 
 import ctypes
 import functools
-import itertools
+import secrets
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -429,9 +429,6 @@ def advance_all(
     return stops[0]
 
 
-_NUMBERS: Final = itertools.count(1)
-
-
 class Engine:
     """A machine between two cycles: what it is, and the way on.
 
@@ -448,7 +445,8 @@ class Engine:
         self.states = tuple(states)
         self.tables = Tables(self.state)
         size = f"{self.state[w.G_WIDTH]} x {self.state[w.G_HEIGHT]} PEs"
-        self._name = f"machine {next(_NUMBERS)} of {size}"
+        # Moments can be pickled: a number would name a machine of another process, too.
+        self._name = f"machine {secrets.token_hex(8)} of {size}"
         self._run = NativeFunction(run_address, RUN_TYPE)
         self._element = NativeFunction(element_address, ELEMENT_TYPE)
 
