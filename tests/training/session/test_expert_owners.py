@@ -1,5 +1,8 @@
 """Runs whose systems compute the experts that they own for all of them."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from io import StringIO
@@ -70,6 +73,18 @@ def test_a_run_equals_the_plain_loop(
 ) -> None:
     config = owned_config(data, tmp_path)
     assert differing_from_loop(pool.train(config, size), config) == []
+
+
+@pytest.mark.slow
+def test_owners_compute_on_as_many_threads_as_the_model_is_computed_on() -> None:
+    test = f"{__file__}::{test_a_run_equals_the_plain_loop.__name__}[2]"
+    # Small products differ with the number of threads on some processors only.
+    several = {**os.environ, "OMP_NUM_THREADS": "2"}
+    several.pop("PYTEST_XDIST_WORKER", None)  # with it, tests compute on one thread
+    options = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, test]
+    ended = subprocess.run(command, check=False, env=several, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout
 
 
 CASES: dict[str, dict[str, Any]] = {

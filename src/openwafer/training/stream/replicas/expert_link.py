@@ -351,6 +351,8 @@ class ExpertLink:
         """All ranks begin a pass with gradients: its weights are brought up to date, and lent."""
         self._num_calls = 0
         self._experts.begin()
+        # By itself it computes on as many as OpenMP begins with, and bits depend on the number.
+        self._thread.submit(torch.set_num_threads, torch.get_num_threads()).result()
         with self._own.host_section():
             for slices in self._slices():
                 self._loans |= {name: self._own.hold(name) for name in slices}
