@@ -101,8 +101,34 @@ def test_another_version_is_refused_with_both_numbers(tmp_path: Path) -> None:
         file.read(tmp_path / "p.zip")
 
 
-def test_a_field_of_another_type_is_refused(tmp_path: Path) -> None:
+def test_a_field_of_another_type_is_told_with_its_key_and_both_values(tmp_path: Path) -> None:
     file.write(PROGRAM, tmp_path / "p.zip")
     rewrite(tmp_path / "p.zip", channels="many")
-    with pytest.raises(OpenwaferError, match="'many' is no int"):
+    with pytest.raises(OpenwaferError, match=r"channels: .* int, found str 'many'\n.*again"):
         file.read(tmp_path / "p.zip")
+
+
+def test_a_file_that_was_cut_anywhere_is_refused_in_words(tmp_path: Path) -> None:
+    path, whole = tmp_path / "p.zip", file.content(PROGRAM)
+    for length in range(0, len(whole), 7):
+        path.write_bytes(whole[:length])
+        with pytest.raises(OpenwaferError, match=r"is no program file: .*\n.*compile it again"):
+            file.read(path)
+
+
+def read_or_refusal(path: Path) -> Program | str:
+    try:
+        return file.read(path)
+    except OpenwaferError as refused:
+        return str(refused)
+
+
+def test_a_file_with_a_changed_byte_is_refused_or_says_the_same(tmp_path: Path) -> None:
+    path, whole = tmp_path / "p.zip", file.content(PROGRAM)
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        found = read_or_refusal(path)
+        if isinstance(found, Program):
+            assert_same(found, PROGRAM)
+        else:
+            assert "is no program file" in found
