@@ -14,7 +14,7 @@ from openwafer.sdk.compiler.artifacts import compilation_of
 from openwafer.sdk.compiler.pipeline import compile_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.door.run import Run
-from openwafer.sdk.host import Check, RuntimeOptions, read_program
+from openwafer.sdk.host import Check, Replayed, RuntimeOptions, read_program, replay
 from openwafer.sdk.program.program import HostName, Program
 
 Param: TypeAlias = bool | int | float | np.generic
@@ -64,6 +64,19 @@ class Compiled:
             check: look for mistakes of the program, which the end of the run raises.
         """
         return Run(self.program, replace(options, check=Check.ERROR) if check else options)
+
+    def replay(self, journal: PathLike, *, until: int | None = None) -> Replayed:
+        """Do a run again that kept a journal: ``RuntimeOptions(log_folder=None, journal=...)``.
+
+        Args:
+            journal: its file.
+            until: end with this cycle, also in the middle of an operation; None does all of them.
+
+        Raises:
+            OpenwaferError: the journal is damaged or of another program, or something came out
+                otherwise than in the run.
+        """
+        return replay(self.program, journal, until=until)
 
     def save(self, folder: PathLike) -> None:
         """Write what ``cslc -o folder`` writes, for host scripts and :func:`load`."""

@@ -1,7 +1,7 @@
 """The fabric simulator: a machine that runs a compiled program, and the host's door to it."""
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -156,6 +156,7 @@ class Simulator:
             fill_unwritten(self._engine.states, program)
         self._state[w.G_HAS_PLANS] = options.has_plans
         self._books = _Books()
+        self._looks: dict[int, Callable[[], None]] = {}
         self._wake(np.arange(program.width * program.height))
 
     @property
@@ -324,6 +325,20 @@ class Simulator:
         """Let that many cycles go by, fewer if nothing moves any more."""
         self._advance(w.GOAL_CYCLES, self.cycle + num_cycles)
 
+    def look_at(self, cycle: int, look: Callable[[], None]) -> None:
+        """Call a function at the end of a cycle, once, in whatever waits then; it may raise.
+
+        Nothing is called where the machine never comes so far. Raises OpenwaferError for a cycle of
+        the past.
+        """
+        if cycle < self.cycle:
+            raise error(
+                "fabric-past",
+                f"cycle {cycle} is over: the present is {self.cycle}",
+                help="ask for a later one, or go back to a snapshot before",
+            )
+        self._looks[cycle] = look
+
     def prints(self) -> tuple[Print, ...]:
         """What PEs wrote to the log so far, by cycle, then by PE."""
         return tuple(sorted(self._books.prints, key=lambda p: (p.cycle, p.y, p.x)))
@@ -425,6 +440,17 @@ class Simulator:
 
     def _advance(self, goal: int, limit: int) -> int:
         self._place_sources()
+        while self._looks and min(self._looks) <= limit:
+            due = min(self._looks)
+            stop = self._advance_to(goal, due)
+            if self.cycle < due:
+                return stop
+            self._looks.pop(due)()
+            if stop != w.STOP_LIMIT:
+                return stop
+        return self._advance_to(goal, limit)
+
+    def _advance_to(self, goal: int, limit: int) -> int:
         while True:
             try:
                 stop = self._engine.advance(goal, limit)

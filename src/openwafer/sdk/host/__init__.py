@@ -3,6 +3,7 @@
 from openwafer.sdk.host.checks import Check
 from openwafer.sdk.host.memory_dump import MemoryDump, read_memory_dump
 from openwafer.sdk.host.region import Region
+from openwafer.sdk.host.replay import Replayed, replay
 from openwafer.sdk.host.runtime import Runtime, RuntimeOptions, Task, host_words, read_program
 from openwafer.sdk.host.tensors import DataType, Order, check_writeable, fill, from_region
 
@@ -12,6 +13,7 @@ __all__ = [
     "MemoryDump",
     "Order",
     "Region",
+    "Replayed",
     "Runtime",
     "RuntimeOptions",
     "Task",
@@ -21,4 +23,5 @@ __all__ = [
     "host_words",
     "read_memory_dump",
     "read_program",
+    "replay",
 ]

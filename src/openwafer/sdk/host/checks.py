@@ -61,13 +61,16 @@ class Warnings:
     unfinished: tuple[Diagnostic, ...] = ()
     left_over: tuple[Diagnostic, ...] = ()
 
+    def note(self, found: Diagnostic | None) -> None:
+        """Note a copy that hardly means what it does, once for each message; None is no mistake."""
+        if found is not None:
+            self.copies.setdefault(found.message, found)
+
     def note_copy(
         self, symbols: HostSymbols, memory: RegionMemory, variable: HostName, data_type: DataType
     ) -> None:
         """Note what a copy hardly means: elements of another width, or a part of a variable."""
-        narrow = width_of_copy(variable, data_type)
-        if narrow is not None:
-            self.copies.setdefault(narrow.message, narrow)
+        self.note(width_of_copy(variable, data_type))
         short = short_copy(symbols, memory, variable, data_type)
         if short is None:
             self.whole_copies.add(variable.name)

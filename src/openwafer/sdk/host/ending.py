@@ -14,13 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, tell
+from openwafer.diagnostics import Diagnostic, OpenwaferError, tell
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host.checks import Check, Warnings, as_errors, mistakes
+from openwafer.sdk.host.operations import Operation, Stop, Words
 
 MAX_TOLD: Final = 10
-SETTLE_CYCLES: Final = 100_000
-"""How long a copy, or the end of a run, waits for the fabric to come to rest."""
 _EXIT_FAILED: Final = 1
 _NEVER_STOPPED: Final = "the script never stopped the run, so this is told where it ended"
 
@@ -33,31 +32,15 @@ class Ending:
         simulator: the fabric.
         warnings: what the host has to warn of.
         check: what becomes of mistakes.
-        can_idle: stopping waits until the fabric is at rest, however long that takes.
-        can_stop_unfinished: a command that PEs at rest have not ended is a warning.
+        carry_out: what carries out operations of the host.
         queued: what carries out the operations that wait; it keeps the run alive while some do.
     """
 
     simulator: Simulator
     warnings: Warnings
     check: Check
-    can_idle: bool
-    can_stop_unfinished: bool
+    carry_out: Callable[[Operation], Words | None]
     queued: list[Callable[[], None]] = field(default_factory=list)
-
-    def come_to_rest(self) -> None:
-        """Let the command end and the fabric come to rest.
-
-        Raises OpenwaferError when the program fails or cannot go on.
-        """
-        try:
-            self.simulator.run_until_command_done()
-        except OpenwaferError as error:
-            if not (self.can_stop_unfinished and self.simulator.lacks_open_streams_only()):
-                raise
-            self.warnings.unfinished = tuple(map(_unfinished, error.diagnostics))
-        is_at_rest = self.simulator.run_until_idle(None if self.can_idle else SETTLE_CYCLES)
-        self.warnings.left_over = self.simulator.left_over(is_at_rest=is_at_rest)
 
     def findings(self) -> tuple[Diagnostic, ...]:
         """All that is to be told now."""
@@ -80,7 +63,7 @@ class Ending:
             try:
                 for action in list(self.queued):
                     action()
-                self.come_to_rest()
+                self.carry_out(Stop())
             except OpenwaferError as error:
                 found = error.diagnostics
         if self.check is Check.ERROR and not found:
@@ -136,12 +119,6 @@ def _leave() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(_EXIT_FAILED)
-
-
-def _unfinished(found: Diagnostic) -> Diagnostic:
-    """The warning that takes the place of an error about a command without an end."""
-    note = "a launch or a copy behind this one would wait for ever"
-    return replace(found, severity=Severity.WARNING, notes=(*found.notes, note))
 
 
 # Of what is made first, Python's exit comes last: other objects have ended by then.

@@ -3,24 +3,19 @@
 Operations run in the order in which they are asked for. One that does not block waits in a queue
 until one that does, or `stop`, comes; a queued receive lets launches and sends that stand behind it
 go first, since it only takes what the device sends.
-
-A copy moves its data between simulated cycles and then lets the fabric run for as many cycles as
-the transport of the data takes at best: one wavelet a cycle for each channel, plus the rectangle's
-columns and rows.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.config import PathLike, convert_fields, path_of
-from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
-from openwafer.sdk.fabric import Print, Simulator, SimulatorOptions
+from openwafer.diagnostics import Diagnostic, OpenwaferError, error
+from openwafer.sdk.fabric import Print, Simulator
 from openwafer.sdk.host import copies, tensors
 from openwafer.sdk.host.arguments import raw_arguments
 from openwafer.sdk.host.checks import (
@@ -29,23 +24,33 @@ from openwafer.sdk.host.checks import (
     as_errors,
     check_of_environment,
 )
-from openwafer.sdk.host.copies import RegionMemory, overrun_of_copy, region_memory
-from openwafer.sdk.host.ending import SETTLE_CYCLES, Ending, judged_at_end
-from openwafer.sdk.host.engine import (
-    MAX_THREADS,
-    EngineKind,
-    build_engine,
-    engine_kind_of_environment,
-    num_threads,
-)
+from openwafer.sdk.host.copies import region_memory
+from openwafer.sdk.host.ending import Ending, judged_at_end
+from openwafer.sdk.host.engine import MAX_THREADS, EngineKind, engine_kind_of_environment
 from openwafer.sdk.host.final_state import write_if_asked
+from openwafer.sdk.host.journal import Journal, Recorder, path_of_environment
 from openwafer.sdk.host.memory_dump import MemoryDump, dump_memory
+from openwafer.sdk.host.operations import (
+    CopyFrom,
+    CopyTo,
+    Interpreter,
+    Launch,
+    Operation,
+    Receive,
+    ReceiveRest,
+    Send,
+    Stop,
+    Wait,
+    Words,
+)
 from openwafer.sdk.host.overruns import stops_at_overrun_by_environment
 from openwafer.sdk.host.region import Region
+from openwafer.sdk.host.rules import Rules
 from openwafer.sdk.host.sim_log import SimLog, wants_landings, warn_of_debug_words
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.tensors import DataType, Order
 from openwafer.sdk.program import FILE_NAME, file
+from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.program import HostName, Program
 
 _MAX_ARGUMENT: Final = 0xFFFFFFFF
@@ -66,6 +71,8 @@ class RuntimeOptions:
         check: whether the run looks for mistakes of the program; None asks the environment.
         can_stop_unfinished: stopping is a warning, and no error, while PEs that rest have not
             opened the command stream again, as the vendor's `stop` asks nothing of PEs.
+        journal: file that keeps what the host asks for, so that the run can be done again; None
+            asks the environment. The words of copies and sends stay in memory until the run ends.
     """
 
     engine: EngineKind | None = None
@@ -75,40 +82,39 @@ class RuntimeOptions:
     can_idle: bool = False
     check: Check | None = None
     can_stop_unfinished: bool = False
+    journal: Path | None = None
 
     def __post_init__(self) -> None:
         convert_fields(self)
 
+    def rules(self) -> Rules:
+        """What the run's outcome depends on; the environment says what the options leave open."""
+        stops = self.stops_at_overrun
+        return Rules(
+            engine=self.engine or engine_kind_of_environment(),
+            check=check_of_environment() if self.check is None else self.check,
+            stops_at_overrun=stops_at_overrun_by_environment() if stops is None else stops,
+            can_idle=self.can_idle,
+            can_stop_unfinished=self.can_stop_unfinished,
+        )
 
-class _Kind(Enum):
-    COPY = 1
-    LAUNCH = 2
-    SEND = 3
-    RECEIVE = 4
+
+Taker: TypeAlias = Callable[[Words], None]
 
 
 class Task:
-    """An operation asked for."""
+    """An operation asked for; `dest` takes the words that it gives the host."""
 
-    def __init__(self, kind: _Kind, action: Callable[[], None]) -> None:
-        self._kind = kind
-        self._action = action
+    def __init__(self, operation: Operation, dest: Taker | None = None) -> None:
+        self.operation = operation
         self.is_done = False
+        self._dest = dest
 
-    def run(self) -> None:
-        """Carry the operation out."""
-        self._action()
+    def end(self, words: Words | None) -> None:
+        """It was carried out."""
+        if self._dest is not None and words is not None:
+            self._dest(words)
         self.is_done = True
-
-    @property
-    def is_receive(self) -> bool:
-        """Whether it only takes what the device sends."""
-        return self._kind is _Kind.RECEIVE
-
-    @property
-    def is_copy(self) -> bool:
-        """Whether it reads or writes memory of PEs."""
-        return self._kind is _Kind.COPY
 
 
 class Runtime:
@@ -130,12 +136,9 @@ class Runtime:
         self.program = program
         self.symbols = HostSymbols(program)
         self._options = options
-        self._engine_kind = options.engine or engine_kind_of_environment()
+        self._rules = options.rules()
         self._simulator: Simulator | None = None
         self._log: SimLog | None = None
-        stops = options.stops_at_overrun
-        self._stops_at_overrun = stops_at_overrun_by_environment() if stops is None else stops
-        self._check = check_of_environment() if options.check is None else options.check
         self._warnings = Warnings()
         self._pending: list[Task] = []
         self._is_running = False
@@ -143,34 +146,27 @@ class Runtime:
 
     def load(self) -> None:
         """Put code and data on the fabric; the first time, the code is compiled for this CPU."""
-        engine = build_engine(self.program, self._engine_kind, depth=self._check.depth)
         landings = self._options.log_folder is not None and wants_landings()
         warn_of_debug_words()
-        # The simulator calls the engine by address: it has to live as long.
-        self._engine = engine
-        threads = num_threads(self._options.threads, self.program.width * self.program.height)
-        self._simulator = Simulator(
-            self.program,
-            engine.run_address,
-            engine.element_address,
-            SimulatorOptions(
-                landing_log=landings,
-                threads=threads,
-                stops_at_overrun=self._stops_at_overrun,
-                is_checked=self._check is not Check.OFF,
-            ),
+        # The simulator calls the code by address: it has to live as long.
+        self._simulator, self._code = self._rules.machine_of(
+            self.program, self._options.threads, has_landings=landings
         )
-        options = self._options
-        self._ending = Ending(
-            self._simulator,
-            self._warnings,
-            self._check,
-            options.can_idle,
-            options.can_stop_unfinished,
-        )
+        interpreter = Interpreter(self.symbols, self._simulator, self._warnings, self._rules)
+        self._carry_out = self._recorded(interpreter)
+        check = self._rules.check
+        self._ending = Ending(self._simulator, self._warnings, check, self._carry_out)
         self._judged = judged_at_end(self, self._ending)
         if self._options.log_folder is not None:
             self._log = SimLog(self.program, self._simulator, self._options.log_folder)
+
+    def _recorded(self, interpreter: Interpreter) -> Callable[[Operation], Words | None]:
+        """What carries operations out; where a journal is wanted, it keeps them, too."""
+        path = self._options.journal or path_of_environment()
+        if path is None:
+            return interpreter.carry_out
+        journal = Journal(digest_of(self.program), self._rules)
+        return Recorder(interpreter, journal, path).carry_out
 
     def run(self) -> None:
         """Start the PEs and take commands. Raises OpenwaferError before `load`."""
@@ -185,12 +181,12 @@ class Runtime:
         """
         simulator = self._loaded()
         self._watch(self._drain)
-        self._watch(self._ending.come_to_rest)
+        self._watch(lambda: self._carry_out(Stop()))
         self._is_running = False
         self._is_stopped = True
         self._write_log()
         write_if_asked(self.program, simulator)
-        errors = as_errors(self.findings()) if self._check is Check.ERROR else None
+        errors = as_errors(self.findings()) if self._rules.check is Check.ERROR else None
         if errors is not None:
             self._judged.detach()
             raise errors
@@ -212,8 +208,7 @@ class Runtime:
 
     def warn_of_copy(self, found: Diagnostic | None) -> None:
         """Tell of a copy that hardly means what it does, once for each message."""
-        if found is not None:
-            self._warnings.copies.setdefault(found.message, found)
+        self._warnings.note(found)
 
     def get_id(self, name: str) -> int:
         """Return the id of an exported name; the program need not be loaded."""
@@ -258,14 +253,7 @@ class Runtime:
         variable = self.symbols.variable(dest)
         region.check(self.program)
         tensors.check_tensor(src, region.shape)
-
-        def write() -> None:
-            simulator = self._settle()
-            memory = self._memory(variable, region, data_type)
-            copies.write(simulator, memory, src, data_type)
-            self._transport(region)
-
-        return self._submit(Task(_Kind.COPY, write), nonblock)
+        return self._submit(Task(CopyTo(variable.id, region, data_type, src)), nonblock)
 
     def copy_from_device(
         self,
@@ -286,16 +274,7 @@ class Runtime:
         """
         variable = self.symbols.variable(src)
         region.check(self.program)
-
-        def read() -> None:
-            simulator = self._settle()
-            memory = self._memory(variable, region, data_type)
-            self.warn_of_copy(copies.unwritten(simulator, memory, variable))
-            result = copies.read(simulator, memory, region, data_type)
-            self._transport(region)
-            dest(result)
-
-        return self._submit(Task(_Kind.COPY, read), nonblock)
+        return self._submit(Task(CopyFrom(variable.id, region, data_type), dest), nonblock)
 
     def send(
         self, color: int, src: NDArray[np.uint32], region: Region, nonblock: bool = False
@@ -314,14 +293,7 @@ class Runtime:
         self._check_stream(color, "MEMCPYH2D")
         region.check(self.program)
         tensors.check_tensor(src, region.shape)
-
-        def inject() -> None:
-            simulator = self._started()
-            for row, column, x, y in region.pes():
-                simulator.inject(color, x, y, np.ascontiguousarray(src[row, column]))
-            simulator.run_until_idle(SETTLE_CYCLES)
-
-        return self._submit(Task(_Kind.SEND, inject), nonblock)
+        return self._submit(Task(Send(color, region, src)), nonblock)
 
     def receive(
         self,
@@ -340,17 +312,7 @@ class Runtime:
         """
         self._check_stream(color, "MEMCPYD2H")
         region.check(self.program)
-
-        def collect() -> None:
-            simulator = self._started()
-            pes = [(x, y) for _, _, x, y in region.pes()]
-            simulator.run_until_collected(color, pes, region.num_elements)
-            result = np.empty(region.shape, np.uint32)
-            for row, column, x, y in region.pes():
-                result[row, column] = simulator.take(color, x, y, region.num_elements)
-            dest(result)
-
-        return self._submit(Task(_Kind.RECEIVE, collect), nonblock)
+        return self._submit(Task(Receive(color, region), dest), nonblock)
 
     def receive_rest(
         self,
@@ -368,13 +330,7 @@ class Runtime:
             nonblock: only queue it.
         """
         self._check_stream(color, "MEMCPYD2H")
-
-        def collect() -> None:
-            simulator = self._started()
-            simulator.run_until_idle()
-            dest(simulator.take(color, *pe, simulator.num_collected(color, *pe)))
-
-        return self._submit(Task(_Kind.RECEIVE, collect), nonblock)
+        return self._submit(Task(ReceiveRest(color, *pe), dest), nonblock)
 
     def wait(self) -> None:
         """Finish what is queued, and let what was launched end and the fabric come to rest."""
@@ -427,27 +383,17 @@ class Runtime:
         """Present cycle of the fabric."""
         return int(self._loaded().cycle)
 
-    def _memory(self, variable: HostName, region: Region, data_type: DataType) -> RegionMemory:
-        """Where a copy reads or writes; notes when it goes over the end of the variable."""
-        num_words = region.num_elements * data_type.num_words
-        memory = region_memory(self.symbols, self._loaded(), variable, region, num_words)
-        found = overrun_of_copy(self.symbols, memory, variable, data_type)
-        if found is not None and self._stops_at_overrun:
-            raise OpenwaferError(replace(found, severity=Severity.ERROR))
-        if found is not None:
-            self._warnings.overruns.setdefault(found.message, found)
-        self._warnings.note_copy(self.symbols, memory, variable, data_type)
-        return memory
+    def look_at(self, cycle: int, look: Callable[[Simulator], None]) -> None:
+        """Show the fabric to a function at the end of a cycle, whatever the host waits for then.
+
+        Raises OpenwaferError for a cycle of the past.
+        """
+        simulator = self._loaded()
+        simulator.look_at(cycle, lambda: look(simulator))
 
     def _launch(self, function: HostName, arguments: tuple[int, ...], nonblock: bool) -> Task:
-        entries = self.symbols.entries(function)
-
-        def start() -> None:
-            simulator = self._started()
-            simulator.run_until_command_done()
-            simulator.start_command(entries, arguments)
-
-        return self._submit(Task(_Kind.LAUNCH, start), nonblock)
+        self.symbols.entries(function)
+        return self._submit(Task(Launch(function.id, arguments)), nonblock)
 
     def _submit(self, task: Task, nonblock: bool) -> Task:
         self._started()
@@ -463,13 +409,18 @@ class Runtime:
         pending, self._pending = self._pending, []
         self._ending.queued.clear()
         for task in pending:
-            if task.is_receive:
+            if isinstance(task.operation, Receive | ReceiveRest):
                 receives.append(task)
                 continue
-            if task.is_copy:
-                _run_all(receives)
-            task.run()
-        _run_all(receives)
+            if isinstance(task.operation, CopyTo | CopyFrom):
+                self._run_all(receives)
+            self._run_all([task])
+        self._run_all(receives)
+
+    def _run_all(self, tasks: list[Task]) -> None:
+        while tasks:
+            task = tasks.pop(0)
+            task.end(self._carry_out(task.operation))
 
     def _watch(self, action: Callable[[], object]) -> None:
         """Write the log also when the program fails: it says how it came there."""
@@ -486,15 +437,8 @@ class Runtime:
 
     def _settle(self) -> Simulator:
         simulator = self._started()
-        simulator.run_until_command_done()
-        simulator.run_until_idle(SETTLE_CYCLES)
+        self._carry_out(Wait())
         return simulator
-
-    def _transport(self, region: Region) -> None:
-        num_wavelets = int(np.prod(region.shape))
-        channels = max(1, self.program.channels)
-        cycles = -(-num_wavelets // channels) + self.program.width + self.program.height
-        self._started().run_cycles(cycles)
 
     def _check_stream(self, color: int, prefix: str) -> None:
         colors = {name: number for name, number in self.program.streams if name.startswith(prefix)}
@@ -520,11 +464,6 @@ class Runtime:
         if not self._is_running:
             raise error("runtime-not-running", "the program does not run", help="call run() first")
         return self._loaded()
-
-
-def _run_all(tasks: list[Task]) -> None:
-    while tasks:
-        tasks.pop(0).run()
 
 
 def read_program(folder: PathLike) -> Program:

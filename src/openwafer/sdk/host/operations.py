@@ -1,0 +1,223 @@
+"""What a host script asks of the fabric, as records, and the one interpreter that carries them out.
+
+A copy moves its data between simulated cycles and then lets the fabric run for as many cycles as
+the transport of the data takes at best: one wavelet a cycle for each channel, plus the rectangle's
+columns and rows.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
+from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.host import copies
+from openwafer.sdk.host.checks import Warnings
+from openwafer.sdk.host.copies import RegionMemory, overrun_of_copy, region_memory
+from openwafer.sdk.host.region import Region
+from openwafer.sdk.host.rules import Rules
+from openwafer.sdk.host.symbols import HostSymbols
+from openwafer.sdk.host.tensors import DataType
+
+SETTLE_CYCLES: Final = 100_000
+"""How long a copy, or the end of a run, waits for the fabric to come to rest."""
+
+Words: TypeAlias = NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class CopyTo:
+    """Write a tensor to the memory of a region of PEs.
+
+    Attributes:
+        variable: id of the exported variable or pointer.
+        data_type: size of an element on the device.
+        words: shape (h, w, l); 16-bit data stands in the low halves.
+    """
+
+    variable: int
+    region: Region
+    data_type: DataType
+    words: Words
+
+
+@dataclass(frozen=True)
+class CopyFrom:
+    """Read a tensor, shape (h, w, l), from the memory of a region of PEs."""
+
+    variable: int
+    region: Region
+    data_type: DataType
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Start an exported function, by its id, on every PE that exports it.
+
+    Attributes:
+        arguments: raw bits of each.
+    """
+
+    function: int
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Send:
+    """Stream a tensor, shape (h, w, l), to the cores of a region, and let the fabric rest."""
+
+    color: int
+    region: Region
+    words: Words
+
+
+@dataclass(frozen=True)
+class Receive:
+    """Take a tensor, shape (h, w, l), that the cores of a region stream to the host."""
+
+    color: int
+    region: Region
+
+
+@dataclass(frozen=True)
+class ReceiveRest:
+    """Take what PE (x, y) streams to the host until the fabric is at rest: shape (n,)."""
+
+    color: int
+    x: int
+    y: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Let what was launched end and the fabric come to rest."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The same at the run's end, with what is left over noted."""
+
+
+Operation: TypeAlias = CopyTo | CopyFrom | Launch | Send | Receive | ReceiveRest | Wait | Stop
+
+
+class Interpreter:
+    """Carries out operations on a simulated fabric, one after the other.
+
+    Args:
+        symbols: names of the program that the fabric runs.
+        simulator: the fabric.
+        warnings: takes what operations are warned of.
+        rules: how mistakes are taken, and what a stop waits for.
+    """
+
+    def __init__(
+        self, symbols: HostSymbols, simulator: Simulator, warnings: Warnings, rules: Rules
+    ) -> None:
+        self.simulator = simulator
+        self._symbols = symbols
+        self._warnings = warnings
+        self._rules = rules
+
+    def carry_out(self, operation: Operation) -> Words | None:
+        """Do it; returns what the host gets. Raises OpenwaferError where the program fails."""
+        match operation:
+            case CopyFrom():
+                return self._copy_from(operation)
+            case Receive():
+                return self._receive(operation)
+            case ReceiveRest(color, x, y):
+                self.simulator.run_until_idle()
+                return self.simulator.take(color, x, y, self.simulator.num_collected(color, x, y))
+            case CopyTo():
+                self._copy_to(operation)
+            case Launch():
+                self._launch(operation)
+            case Send():
+                self._send(operation)
+            case Wait():
+                self._settle()
+            case Stop():
+                self._come_to_rest()
+            case other:
+                assert_never(other)
+        return None
+
+    def _copy_to(self, operation: CopyTo) -> None:
+        self._settle()
+        memory = self._memory(operation)
+        copies.write(self.simulator, memory, operation.words, operation.data_type)
+        self._transport(operation.region)
+
+    def _copy_from(self, operation: CopyFrom) -> Words:
+        self._settle()
+        memory = self._memory(operation)
+        variable = self._symbols.variable(operation.variable)
+        self._warnings.note(copies.unwritten(self.simulator, memory, variable))
+        result = copies.read(self.simulator, memory, operation.region, operation.data_type)
+        self._transport(operation.region)
+        return result
+
+    def _memory(self, copy: CopyTo | CopyFrom) -> RegionMemory:
+        """Where a copy reads or writes; notes when it goes over the end of the variable."""
+        variable = self._symbols.variable(copy.variable)
+        num_words = copy.region.num_elements * copy.data_type.num_words
+        memory = region_memory(self._symbols, self.simulator, variable, copy.region, num_words)
+        found = overrun_of_copy(self._symbols, memory, variable, copy.data_type)
+        if found is not None and self._rules.stops_at_overrun:
+            raise OpenwaferError(replace(found, severity=Severity.ERROR))
+        if found is not None:
+            self._warnings.overruns.setdefault(found.message, found)
+        self._warnings.note_copy(self._symbols, memory, variable, copy.data_type)
+        return memory
+
+    def _transport(self, region: Region) -> None:
+        program = self._symbols.program
+        channels = max(1, program.channels)
+        cycles = -(-math.prod(region.shape) // channels) + program.width + program.height
+        self.simulator.run_cycles(cycles)
+
+    def _launch(self, operation: Launch) -> None:
+        entries = self._symbols.entries(self._symbols.function(operation.function))
+        self.simulator.run_until_command_done()
+        self.simulator.start_command(entries, operation.arguments)
+
+    def _send(self, operation: Send) -> None:
+        for row, column, x, y in operation.region.pes():
+            words = np.ascontiguousarray(operation.words[row, column])
+            self.simulator.inject(operation.color, x, y, words)
+        self.simulator.run_until_idle(SETTLE_CYCLES)
+
+    def _receive(self, operation: Receive) -> Words:
+        color, region = operation.color, operation.region
+        pes = [(x, y) for _, _, x, y in region.pes()]
+        self.simulator.run_until_collected(color, pes, region.num_elements)
+        result = np.empty(region.shape, np.uint32)
+        for row, column, x, y in region.pes():
+            result[row, column] = self.simulator.take(color, x, y, region.num_elements)
+        return result
+
+    def _settle(self) -> None:
+        self.simulator.run_until_command_done()
+        self.simulator.run_until_idle(SETTLE_CYCLES)
+
+    def _come_to_rest(self) -> None:
+        try:
+            self.simulator.run_until_command_done()
+        except OpenwaferError as error:
+            is_allowed = self._rules.can_stop_unfinished
+            if not (is_allowed and self.simulator.lacks_open_streams_only()):
+                raise
+            self._warnings.unfinished = tuple(map(_unfinished, error.diagnostics))
+        cycles = None if self._rules.can_idle else SETTLE_CYCLES
+        is_at_rest = self.simulator.run_until_idle(cycles)
+        self._warnings.left_over = self.simulator.left_over(is_at_rest=is_at_rest)
+
+
+def _unfinished(found: Diagnostic) -> Diagnostic:
+    """The warning that takes the place of an error about a command without an end."""
+    note = "a launch or a copy behind this one would wait for ever"
+    return replace(found, severity=Severity.WARNING, notes=(*found.notes, note))

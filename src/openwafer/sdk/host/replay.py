@@ -1,0 +1,101 @@
+"""A run is done again from its program and its journal, in any process."""
+
+from dataclasses import dataclass
+
+from openwafer.config import PathLike, path_of
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.host import journal as journals
+from openwafer.sdk.host.checks import Warnings
+from openwafer.sdk.host.engine import MAX_THREADS, PeCode
+from openwafer.sdk.host.journal import Entry, Journal
+from openwafer.sdk.host.operations import Interpreter, Words
+from openwafer.sdk.host.symbols import HostSymbols
+from openwafer.sdk.program.digest import digest_of
+from openwafer.sdk.program.program import Program
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A run that was done again.
+
+    Attributes:
+        simulator: the fabric as the run left it, or as it was at the end of the cycle asked for.
+        results: what the host got of each operation that has ended; None where it gets nothing.
+        code: of the PEs, which the simulator calls by address.
+    """
+
+    simulator: Simulator
+    results: tuple[Words | None, ...]
+    code: PeCode
+
+
+class _CycleReached(Exception):  # noqa: N818 - no mistake: the end that was asked for
+    """The fabric is at the cycle at which a replay ends."""
+
+
+def replay(
+    program: Program,
+    journal: Journal | PathLike,
+    *,
+    until: int | None = None,
+    threads: int = MAX_THREADS,
+) -> Replayed:
+    """Do again what a run did; each operation has to begin and to end as it did then.
+
+    Args:
+        program: the one that the run was of.
+        journal: of the run, or its file.
+        until: end with this cycle, also in the middle of an operation; None does all of them.
+        threads: the most that simulate the fabric; results do not depend on it.
+
+    Raises:
+        OpenwaferError: the journal is damaged or of another program, or something came out
+            otherwise than in the run.
+    """
+    if not isinstance(journal, Journal):
+        journal = journals.read(path_of(journal, "journal"))
+    found = digest_of(program)
+    if found != journal.program:
+        raise error(
+            "journal-of-other-program",
+            f"the journal is of the program {journal.program}, and this is {found}",
+            help="replay it with the program that the run was of, compiled in the same way",
+        )
+    simulator, code = journal.rules.machine_of(program, threads)
+    if until is not None:
+        simulator.look_at(until, _end)
+    interpreter = Interpreter(HostSymbols(program), simulator, Warnings(), journal.rules)
+    results: list[Words | None] = []
+    try:
+        for number, entry in enumerate(journal.entries):
+            results.append(_redone(interpreter, entry, number))
+    except _CycleReached:
+        pass
+    return Replayed(simulator, tuple(results), code)
+
+
+def _end() -> None:
+    raise _CycleReached
+
+
+def _redone(interpreter: Interpreter, entry: Entry, number: int) -> Words | None:
+    where = f"operation {number} ({type(entry.operation).__name__})"
+    _compare(f"{where} began at cycle", entry.cycle, interpreter.simulator.cycle)
+    result, failure = None, None
+    try:
+        result = interpreter.carry_out(entry.operation)
+    except OpenwaferError as raised:
+        failure = str(raised)
+    _compare(f"{where} failed with", entry.failure, failure)
+    _compare(f"{where} gave words with the checksum", entry.result, journals.checksum(result))
+    return result
+
+
+def _compare(what: str, before: object, now: object) -> None:
+    if before != now:
+        raise error(
+            "journal-diverged",
+            f"{what} {before} in the run, and {now} now",
+            help="replay it with the openwafer that wrote it; tell us if that is this one",
+        )

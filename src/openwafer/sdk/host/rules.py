@@ -1,0 +1,45 @@
+"""What a run's outcome depends on beside its program and what the host asks for."""
+
+from dataclasses import dataclass
+
+from openwafer.sdk.fabric import Simulator, SimulatorOptions
+from openwafer.sdk.host.checks import Check
+from openwafer.sdk.host.engine import EngineKind, PeCode, build_engine, num_threads
+from openwafer.sdk.program.program import Program
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Options of a run, nothing left to the environment.
+
+    Attributes:
+        engine: what runs PE code.
+        check: whether the run looks for mistakes of the program.
+        stops_at_overrun: an operation that goes over the end of a variable is an error.
+        can_idle: stopping waits until the fabric is at rest, however long that takes.
+        can_stop_unfinished: a command that PEs at rest have not ended is a warning.
+    """
+
+    engine: EngineKind
+    check: Check
+    stops_at_overrun: bool
+    can_idle: bool
+    can_stop_unfinished: bool
+
+    def machine_of(
+        self, program: Program, threads: int, *, has_landings: bool = False
+    ) -> tuple[Simulator, PeCode]:
+        """Put a program on a fabric, which calls its code by address: it has to live as long.
+
+        Args:
+            threads: the most that simulate the fabric; results do not depend on it.
+            has_landings: every landing of a wavelet is recorded.
+        """
+        code = build_engine(program, self.engine, depth=self.check.depth)
+        options = SimulatorOptions(
+            landing_log=has_landings,
+            threads=num_threads(threads, program.width * program.height),
+            stops_at_overrun=self.stops_at_overrun,
+            is_checked=self.check is not Check.OFF,
+        )
+        return Simulator(program, code.run_address, code.element_address, options), code
