@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import torch
 
+from openwafer.training.step import tensor_norms
 from openwafer.training.store import ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.update_rules import ParamUpdate, UpdateRule, update_parameter
-from openwafer.training.store.update_rules.clipping import tensor_norms
 from openwafer.training.store.update_rules.optimizers import build_optimizer
 from openwafer.training.store.update_rules.translation import from_torch
 from openwafer.training.store.update_rules.update_pass import Averaging, state_specs

@@ -15,7 +15,7 @@ from openwafer.training.models import UserModule
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config_sections import CheckpointConfig, StreamingConfig
-from openwafer.training.store.commits import Json
+from openwafer.training.store.parts import Json
 from tests.training.session.tiny_model import TinyModel
 from tests.training.session.tiny_runs import (
     TinyData,

@@ -8,8 +8,14 @@ import torch
 from torch import nn
 
 from openwafer.training.data import Batch
-from openwafer.training.step import GradientReport, LossScaling, NotFiniteError, Step, clip
-from openwafer.training.store.update_rules.clipping import tensor_norms
+from openwafer.training.step import (
+    GradientReport,
+    LossScaling,
+    NotFiniteError,
+    Step,
+    clip,
+    tensor_norms,
+)
 from tests.training.stream.both_loops import (
     STREAMED,
     StreamedRun,

@@ -5,11 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from openwafer.training.store.update_rules.clipping import (
-    clip_coefficient,
-    tensor_norms,
-    total_norm,
-)
+from openwafer.training.step import clip_coefficient, tensor_norms, total_norm
 from tests.training.stream.both_loops import Parameters, Run, seed_of
 from tests.training.stream.small_gpt import gpt_loss, gpt_run
 

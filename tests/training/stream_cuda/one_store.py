@@ -8,7 +8,7 @@ from itertools import product
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from openwafer.training.store.layout import Part
+from openwafer.training.store.layout import Part, state_name
 from openwafer.training.store.parameter_store import ParameterStore, Tier
 from openwafer.training.store.update_rules.update_pass import AVERAGE
 from openwafer.training.stream.device.device import Device
@@ -21,12 +21,7 @@ from openwafer.training.stream.execute.resident import ResidentExecution
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.link.updates import UpdateCounts, Updater
 from openwafer.training.stream.plan.workload import autocast
-from openwafer.training.stream.records import (
-    borrowed_parts,
-    lay_out_records,
-    state_name,
-    write_weights,
-)
+from openwafer.training.stream.records import borrowed_parts, lay_out_records, write_weights
 from openwafer.training.stream.schedule import UpdateTiming
 from tests.training.stream.both_loops import seed_of
 from tests.training.stream.small_gpt import build_gpt, gpt_loss, gpt_run

@@ -25,7 +25,7 @@ from openwafer.training.noise_scale import (
 )
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.config_sections import BatchConfig
-from openwafer.training.store.commits import Json
+from openwafer.training.store.parts import Json
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.execute.micro_batches import Forward
 

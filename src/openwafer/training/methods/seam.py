@@ -13,7 +13,7 @@ from openwafer.training.data import TokenDataset
 from openwafer.training.metrics import StepMetrics, ValidationPoint
 from openwafer.training.session.config_sections import Settings
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.store.commits import Json
+from openwafer.training.store.parts import Json
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.plan.workload import Workload

@@ -15,8 +15,8 @@ from torch import nn
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.json_files import Count, JsonMistake, convert
-from openwafer.training.store.commits import Json
 from openwafer.training.store.layout import dtype_name, dtype_named
+from openwafer.training.store.parts import Json
 from openwafer.training.stream.link.updates import UpdateCounts
 
 VERSION = 5

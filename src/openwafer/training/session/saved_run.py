@@ -39,6 +39,7 @@ from openwafer.training.store.checkpoint import (
 from openwafer.training.store.layout import (
     KEPT_PARTS,
     slice_into,
+    state_name,
     whole_name,
     whole_specs,
 )
@@ -60,7 +61,6 @@ from openwafer.training.stream.assemble import (
 )
 from openwafer.training.stream.execute.execution import Execution
 from openwafer.training.stream.link.updates import UpdateCounts
-from openwafer.training.stream.records import state_name
 from openwafer.training.stream.replicas.replica_link import Replicas, records_of
 
 # By the index of the system that made a store: how often its parameters were updated, by the steps

@@ -23,7 +23,6 @@ from openwafer.atomic_file import sync_path
 from openwafer.config import PathLike, Size, bytes_of, path_of
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.json_files import Count, SealedFormat, Unchecked, path_named
-from openwafer.training.store.commits import Json, json_copy
 from openwafer.training.store.layout import (
     KEPT_PARTS,
     ArrayPlace,
@@ -36,6 +35,7 @@ from openwafer.training.store.layout import (
     whole_name,
     whole_specs,
 )
+from openwafer.training.store.parts import Json, json_copy
 from openwafer.training.store.record_access import Records
 from openwafer.training.store.safetensors_file import (
     cut_into_shards,

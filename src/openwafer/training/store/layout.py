@@ -41,6 +41,14 @@ class Part(StrEnum):
 # Parts that outlive the process: they have two slots on disk and go into commits and checkpoints.
 KEPT_PARTS = (Part.WEIGHTS, Part.STATES)
 
+PartKey = tuple[str, Part]
+"""The record, and which part of it."""
+
+
+def state_name(state: str, parameter: str) -> str:
+    """Name of a parameter's state array in the store."""
+    return f"{state}/{parameter}"
+
 
 @dataclass(frozen=True)
 class ArraySpec:

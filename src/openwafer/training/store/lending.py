@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.store.commits import Commits
 from openwafer.training.store.layout import Part, RecordLayout, gaps
-from openwafer.training.store.parts import PartState, Ring
-from openwafer.training.store.transfers import Monitor, ReadAhead, TrafficMeter, WriteBehind
+from openwafer.training.store.parts import Commits, Monitor, PartState, Ring
+from openwafer.training.store.transfers import ReadAhead, TrafficMeter, WriteBehind
 
 
 @dataclass(eq=False)

@@ -13,12 +13,21 @@ from typing import Final, Self
 
 from openwafer.config import Bytes, PathLike, Size, bytes_of, convert_fields, path_of
 from openwafer.diagnostics import OpenwaferError, did_you_mean, error
-from openwafer.training.store.commits import Commits, Json, PendingCommit, json_copy
-from openwafer.training.store.layout import Part, RecordLayout
+from openwafer.training.store.layout import Part, PartKey, RecordLayout
 from openwafer.training.store.lending import Lending, Loan
-from openwafer.training.store.parts import PartState, Ring, Tier, Version
+from openwafer.training.store.parts import (
+    Commits,
+    Json,
+    Monitor,
+    PartState,
+    PendingCommit,
+    Ring,
+    Tier,
+    Version,
+    json_copy,
+)
 from openwafer.training.store.record_access import Records
-from openwafer.training.store.store_file import FileIo, PartKey
+from openwafer.training.store.store_file import FileIo
 from openwafer.training.store.store_folder import (
     Catalog,
     Manifest,
@@ -27,7 +36,7 @@ from openwafer.training.store.store_folder import (
     make_catalog,
     never_committed,
 )
-from openwafer.training.store.transfers import Monitor, Traffic, TrafficMeter, TransferListener
+from openwafer.training.store.transfers import Traffic, TrafficMeter, TransferListener
 
 __all__ = ["Loan", "ParameterStore", "Placement", "Tier"]
 

@@ -1,21 +1,133 @@
-"""The parts of the records: their state, their slots on disk, and the ring that disk parts pass.
+"""The parts of the records: their state, slots, commits, ring and lock.
 
 A version that a manifest names, or is about to name, is pinned: its slot is never written. So the
 newest version goes to the other slot, where later ones replace it until a commit pins it. While a
 commit is under way both slots may be pinned; then the next write waits for the commit.
+
+A commit takes its place in the order of the borrow calls, while work on the next step goes on.
+Loans borrowed before it that may change bytes belong to it, so it waits for their release; loans
+borrowed after it may change a part only once the part's bytes of the commit are on disk.
 """
 
-from collections.abc import Iterable
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import TracebackType
+from typing import TypeAlias
 
 import torch
 
-from openwafer.diagnostics import OpenwaferError
-from openwafer.training.store.layout import KEPT_PARTS, Part
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.store.layout import KEPT_PARTS, Part, PartKey
 from openwafer.training.store.pages import HostBuffer, SparePages
 
 NUM_SLOTS = 2
+
+
+class Monitor:
+    """Guards the store's state; every change of it is announced to all who wait.
+
+    The store does a handful of steps per layer and transfer, so one lock is never contended.
+
+    Attributes:
+        changed: the lock, and what is notified of every change.
+        has_reads: the same lock; notified where there is something to read, or no more will be.
+    """
+
+    def __init__(self, stall_seconds: float) -> None:
+        lock = threading.RLock()
+        self.changed, self.has_reads = threading.Condition(lock), threading.Condition(lock)
+        self.failure: OpenwaferError | None = None
+        self.is_closed = False
+        self._stall_seconds = stall_seconds
+        self._last_progress = time.monotonic()
+        self._is_failure_reported = False
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no new work may begin: the store is closed or has failed. The lock is held."""
+        return self.is_closed or self.failure is not None
+
+    def note_progress(self) -> None:
+        """Restart the clocks of all waits."""
+        self._last_progress = time.monotonic()
+
+    def announce(self) -> None:
+        """Wake all waits, and restart their clocks. The lock must be held."""
+        self.note_progress()
+        self.changed.notify_all()
+        if self.is_closed:
+            self.has_reads.notify_all()
+
+    def fail(self, failure: OpenwaferError) -> None:
+        """Stop the store for good; the first failure is kept."""
+        with self.changed:
+            self.failure = self.failure or failure
+            self.announce()
+
+    def stop_on_error(
+        self,
+        _kind: type[BaseException] | None,
+        cause: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> bool:
+        """As the exit of a context: whatever the block raises stops the store, and is handled."""
+        if cause is not None:
+            self.fail(cause if isinstance(cause, OpenwaferError) else _thread_failed(cause))
+        return True
+
+    def require_alive(self) -> None:
+        """Raise the failure that stopped the store, or `store-closed`. The lock must be held."""
+        if self.failure is not None:
+            self._is_failure_reported = True
+            raise OpenwaferError(*self.failure.diagnostics) from self.failure.__cause__
+        if self.is_closed:
+            raise error(
+                "store-closed",
+                "the parameter store is closed",
+                help="close it after its last use, or open its folder again",
+            )
+
+    def raise_unreported_failure(self) -> None:
+        """Raise the failure unless a call has raised it before. The lock must be held."""
+        if self.failure is not None and not self._is_failure_reported:
+            self.require_alive()
+
+    def wait_until(self, is_done: Callable[[], bool], describe: Callable[[], str]) -> None:
+        """Wait, with the lock held, until `is_done`.
+
+        Raises the store's failure, or `store-stuck` with the text of `describe` when nothing in
+        the store has moved for the stall time.
+        """
+        self.require_alive()
+        start = time.monotonic()
+        while not is_done():
+            idle_seconds = time.monotonic() - max(start, self._last_progress)
+            if idle_seconds >= self._stall_seconds:
+                raise error(
+                    "store-stuck",
+                    f"nothing has moved in the parameter store for {idle_seconds:.1f} s",
+                    notes=(f"waiting for {describe()}",),
+                    help="release loans before waiting for more, or raise ring_bytes",
+                )
+            self.changed.wait(self._stall_seconds - idle_seconds)
+            self.require_alive()
+
+
+def _thread_failed(cause: BaseException) -> OpenwaferError:
+    is_memory = isinstance(cause, MemoryError)
+    failure = error(
+        "store-thread-failed",
+        f"{threading.current_thread().name}, a thread of the parameter store, ended with "
+        f"{type(cause).__name__}: {cause}",
+        help=("free memory or lower ring_bytes" if is_memory else "mend what raised it")
+        + ", then open the store again at its last committed step",
+    )
+    failure.__cause__ = cause
+    return failure
 
 
 @dataclass(frozen=True)
@@ -187,3 +299,115 @@ class Ring:
         part.arrays.clear()
         part.is_loaded = False
         part.read_error = None
+
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+
+def json_copy(state: Mapping[str, Json]) -> Mapping[str, Json]:
+    """A copy of the state as a file would give it back. Raises `store-state-not-json`."""
+    try:
+        copy: Mapping[str, Json] = json.loads(json.dumps(state, allow_nan=False))
+    except (TypeError, ValueError) as cause:
+        raise error(
+            "store-state-not-json",
+            f"the state of a commit must be JSON: {cause}",
+            help="encode tensors and bytes as text, such as base64",
+        ) from cause
+    return copy
+
+
+@dataclass(frozen=True)
+class PendingCommit:
+    """A commit under way. `unwritten` are the parts whose bytes of this step are not on disk."""
+
+    epoch: int
+    step: int
+    state: Mapping[str, Json]
+    unwritten: set[PartState]
+
+
+# Makes a commit durable, given the versions it pins. Raises OSError.
+Publish = Callable[[PendingCommit, Mapping[PartKey, Version]], None]
+
+
+class Commits:
+    """The last commit, the one under way, and the epoch: the number of commits begun so far.
+
+    All methods want the lock of the store held.
+    """
+
+    def __init__(self, parts: Iterable[PartState], publish: Publish) -> None:
+        self.publish = publish
+        self._kept = [part for part in parts if part.is_kept]
+        # Of all parts together.
+        self._num_owed = 0
+        self.epoch = 0
+        self.pending: PendingCommit | None = None
+        self.step: int | None = None
+        self.state: Mapping[str, Json] = {}
+
+    def begin(self, step: int, state: Mapping[str, Json]) -> list[PartState]:
+        """Start a commit; return the parts with changes that are in memory only."""
+        unwritten = set()
+        for part in self._kept:
+            part.num_owed = part.num_writable
+            if part.is_settled:
+                part.slots.pin_working()
+            else:
+                unwritten.add(part)
+        self._num_owed = sum(part.num_owed for part in unwritten)
+        self.pending = PendingCommit(self.epoch, step, state, unwritten)
+        self.epoch += 1
+        return [part for part in self._kept if part in unwritten and part.is_dirty]
+
+    def is_unwritten(self, part: PartState) -> bool:
+        """Whether the commit under way still lacks the part's bytes."""
+        return self.pending is not None and part in self.pending.unwritten
+
+    def holds_back(self, part: PartState, epoch: int) -> bool:
+        """Whether a loan of that epoch must not change the part yet."""
+        pending = self.pending
+        return pending is not None and epoch > pending.epoch and part in pending.unwritten
+
+    def note(self, part: PartState) -> None:
+        """Take the part's newest version into the commit under way, once there is no later one."""
+        if self.pending is not None and part in self.pending.unwritten and part.is_settled:
+            part.slots.pin_working()
+            self.pending.unwritten.remove(part)
+
+    @property
+    def is_ready(self) -> bool:
+        """All bytes of the commit under way are written."""
+        return self.pending is not None and not self.pending.unwritten
+
+    @property
+    def is_owed(self) -> bool:
+        """The commit under way waits for loans to be released."""
+        return self._num_owed > 0
+
+    def note_returned(self, part: PartState, epoch: int) -> None:
+        """A loan of that epoch that might change the part has been released."""
+        if part.is_kept and self.pending is not None and epoch <= self.pending.epoch:
+            part.num_owed -= 1
+            self._num_owed -= 1
+
+    def describe_unwritten(self) -> str:
+        """The parts that the commit under way lacks, and which of them are still lent."""
+        unwritten = self.pending.unwritten if self.pending else ()
+        return ", ".join(f"{part}{' (lent)' * bool(part.num_owed)}" for part in unwritten)
+
+    def versions(self) -> dict[PartKey, Version]:
+        """The versions that the commit under way pins."""
+        return {
+            (part.record, part.part): part.slots.pending
+            for part in self._kept
+            if part.slots.pending is not None
+        }
+
+    def settle(self, pending: PendingCommit) -> None:
+        """The commit is durable."""
+        for part in self._kept:
+            part.slots.settle()
+        self.step, self.state = pending.step, pending.state
+        self.pending = None

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from openwafer import atomic_file
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.store.layout import KEPT_PARTS, Part, RecordLayout
+from openwafer.training.store.layout import KEPT_PARTS, Part, PartKey, RecordLayout
 from openwafer.training.store.parts import NUM_SLOTS
 
 
@@ -88,8 +88,6 @@ def transfer_fully(
 
 
 FILE_NAME = "records.bin"
-
-PartKey = tuple[str, Part]
 
 
 @dataclass(frozen=True)

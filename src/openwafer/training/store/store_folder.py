@@ -17,25 +17,18 @@ from openwafer.atomic_file import sync_path
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.folder_lock import FolderInUseError, FolderLock
 from openwafer.json_files import Count, SealedFormat, Unchecked
-from openwafer.training.store.commits import Json
 from openwafer.training.store.layout import (
     ArrayPlace,
     ArraySpec,
     Part,
+    PartKey,
     RecordLayout,
     dtype_name,
     dtype_named,
     index_by_name,
 )
-from openwafer.training.store.parts import NUM_SLOTS, PartState, Tier, Version
-from openwafer.training.store.store_file import (
-    FILE_NAME,
-    FileIo,
-    FilePlan,
-    PartKey,
-    StoreFile,
-    plan_file,
-)
+from openwafer.training.store.parts import NUM_SLOTS, Json, PartState, Tier, Version
+from openwafer.training.store.store_file import FILE_NAME, FileIo, FilePlan, StoreFile, plan_file
 
 Placement = Mapping[PartKey, Tier]
 

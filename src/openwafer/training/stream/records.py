@@ -15,6 +15,7 @@ from openwafer.training.store.layout import (
     array_named,
     lay_out,
     slice_of,
+    state_name,
     strides_of,
     wholes,
 )
@@ -31,11 +32,6 @@ from openwafer.training.stream.layers import Partition
 
 StateArrays: TypeAlias = Callable[[ArraySpec], tuple[ArraySpec, ...]]
 """The arrays that a parameter needs among its record's states."""
-
-
-def state_name(state: str, parameter: str) -> str:
-    """Name of a parameter's state array in the store."""
-    return f"{state}/{parameter}"
 
 
 def lay_out_records(

@@ -8,7 +8,7 @@ from torch.optim import SGD, Adafactor, Adam, AdamW, Muon
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from openwafer.training.store.update_rules import Lion, ParamUpdate, from_torch, update_parameter
-from openwafer.training.store.update_rules.rules import AdamRule
+from openwafer.training.store.update_rules.translation import AdamRule
 from tests.training.store.update_rules.side_by_side import (
     Factory,
     SideBySide,

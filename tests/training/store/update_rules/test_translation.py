@@ -9,7 +9,7 @@ from torch.optim import LBFGS, Adam, AdamW, Optimizer, RMSprop
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.update_rules import OPTIMIZERS, Lion, build_optimizer, from_torch
 from openwafer.training.store.update_rules.own_step import OwnStepRule
-from openwafer.training.store.update_rules.rules import AdamRule, SgdRule
+from openwafer.training.store.update_rules.translation import AdamRule, SgdRule
 from tests.training.store.update_rules.side_by_side import build_rule
 
 

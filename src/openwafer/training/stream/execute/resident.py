@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from openwafer.training.store.layout import Part
+from openwafer.training.store.layout import Part, state_name
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.record_access import Arrays, LentParts
 from openwafer.training.store.update_rules.own_step import STEP
@@ -24,7 +24,6 @@ from openwafer.training.stream.execute.execution import (
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.link.store_link import LinkTraffic
 from openwafer.training.stream.link.updates import StepRules, Updater
-from openwafer.training.stream.records import state_name
 
 
 class ResidentExecution(Execution):

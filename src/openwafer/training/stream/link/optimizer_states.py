@@ -8,20 +8,14 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from openwafer.diagnostics import error
-from openwafer.training.store.layout import ArraySpec, Part, RecordLayout
+from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, state_name
 from openwafer.training.store.record_access import Arrays, LentRecords
 from openwafer.training.store.update_rules import UpdateRule
 from openwafer.training.store.update_rules.own_step import MASTER, STEP, OwnStepRule
 from openwafer.training.store.update_rules.rules import StateSpec
 from openwafer.training.store.update_rules.update_pass import LOW_BITS, TIE_BITS
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.records import (
-    borrowed_parts,
-    has_master,
-    master_of,
-    state_name,
-    write_weight,
-)
+from openwafer.training.stream.records import borrowed_parts, has_master, master_of, write_weight
 
 State = Mapping[str, Any]
 

@@ -16,6 +16,7 @@ from openwafer.training.store.layout import (
     RecordLayout,
     laid_out_like,
     slice_of,
+    state_name,
     whole_name,
 )
 from openwafer.training.store.parameter_store import Loan
@@ -30,7 +31,6 @@ from openwafer.training.store.update_rules.update_pass import (
     state_specs,
 )
 from openwafer.training.stream.device.device import Recorder
-from openwafer.training.stream.records import state_name
 
 HostGradients: TypeAlias = Mapping[str, torch.Tensor | None]
 """Gradients by parameter name, in host memory; ``None`` is zeros that are nowhere."""

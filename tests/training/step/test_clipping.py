@@ -7,11 +7,7 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.store.update_rules.clipping import (
-    clip_coefficient,
-    tensor_norms,
-    total_norm,
-)
+from openwafer.training.step import clip_coefficient, tensor_norms, total_norm
 
 SHAPES = ((), (17,), (63, 5), (211, 317), (9,), (5, 5))
 F32, BF16, F64, C64 = torch.float32, torch.bfloat16, torch.float64, torch.complex64
