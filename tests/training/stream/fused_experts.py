@@ -13,8 +13,9 @@ from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.step import StepGradients, clip
 from openwafer.training.stream.assemble import Planned, assemble, plan_run
 from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.stream.execute.thread_state import autocast
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.workload import Workload, autocast
+from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.records import weights_of
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 from tests.training.architectures import ARCHITECTURES, Architecture

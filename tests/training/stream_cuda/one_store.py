@@ -18,9 +18,9 @@ from openwafer.training.stream.execute.execution import (
     each,
 )
 from openwafer.training.stream.execute.resident import ResidentExecution
+from openwafer.training.stream.execute.thread_state import autocast
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.link.updates import UpdateCounts, Updater
-from openwafer.training.stream.plan.workload import autocast
 from openwafer.training.stream.records import borrowed_parts, lay_out_records, write_weights
 from openwafer.training.stream.schedule import UpdateTiming
 from tests.training.stream.both_loops import seed_of

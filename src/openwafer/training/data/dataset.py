@@ -323,8 +323,12 @@ class Batch:
         )
 
 
-def _fingerprint(index: Index, split: Split, sampling: Sampling) -> str:
-    content = f"{index.tokenizer} {index.of_split(split)} {sampling}"
+def _tokens_of(index: Index, split: Split) -> str:
+    return f"{index.tokenizer} {index.of_split(split)}"
+
+
+def _fingerprint(tokens: str, sampling: Sampling) -> str:
+    content = f"{tokens} {sampling}"
     if sampling.schedule:
         content += f" {sampling.schedule}"
     return xxhash.xxh3_128_hexdigest(content.encode())
@@ -343,7 +347,7 @@ def find_dataset(folder: PathLike, sampling: Sampling, fingerprint: str) -> "Tok
         except OpenwaferError as problem:
             unreadable = unreadable or problem
         else:
-            if _fingerprint(index, Split.TRAIN, sampling) == fingerprint:
+            if _fingerprint(_tokens_of(index, Split.TRAIN), sampling) == fingerprint:
                 return TokenDataset.open(found.parent, sampling)
     if unreadable is not None:
         raise unreadable
@@ -440,11 +444,15 @@ class TokenDataset:
     @cached_property
     def fingerprint(self) -> str:
         """Equal where every step sees equal batches; to compare on resume."""
-        return _fingerprint(self._index, self.split, self.sampling)
+        return _fingerprint(self._tokens, self.sampling)
 
     def fingerprint_until(self, step: int) -> str:
         """Equal where the steps before `step` see equal batches, whatever sizes come later."""
-        return _fingerprint(self._index, self.split, self.sampling.until(step))
+        return _fingerprint(self._tokens, self.sampling.until(step))
+
+    @cached_property
+    def _tokens(self) -> str:
+        return _tokens_of(self._index, self.split)
 
     @cached_property
     def content_fingerprint(self) -> str:

@@ -21,10 +21,11 @@ from openwafer.training.session.building import (
     make_workload,
 )
 from openwafer.training.session.config_sections import BatchConfig, Precision, Weights
+from openwafer.training.stream.execute.thread_state import autocast
 from openwafer.training.stream.layers import Layer, partition
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode, faked
 from openwafer.training.stream.plan.operators import CountingMeter, StepCalls
-from openwafer.training.stream.plan.workload import Workload, autocast, hollow_copy, placed
+from openwafer.training.stream.plan.workload import Workload, hollow_copy, placed
 from openwafer.training.torch_private import pytree
 
 CPU: Final = torch.device("cpu")

@@ -64,8 +64,8 @@ from openwafer.training.stream.execute.execution import (
     StreamedExecution,
     without_records,
 )
+from openwafer.training.stream.execute.thread_state import autocast
 from openwafer.training.stream.link.updates import UpdateCounts
-from openwafer.training.stream.plan.workload import autocast
 from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.stages.stage_execution import StageExecution

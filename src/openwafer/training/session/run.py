@@ -339,6 +339,9 @@ class Saver:
 
     Updates of a step may still be applied while the next one runs, so a step's state is noted
     when the step ends and committed when the execution says that its updates are in the store.
+
+    Attributes:
+        commits: whether there is a disk tier, which is committed every step.
     """
 
     def __init__(self, run: OpenedRun) -> None:
@@ -348,12 +351,8 @@ class Saver:
         self._owners = run.systems if run.shares_store else None
         self._state = run.state()
         self._last_checkpoint = -1
+        self.commits = run.planned.uses_disk
         run.execution.on_updates_applied = self._updates_applied
-
-    @property
-    def commits(self) -> bool:
-        """Whether there is a disk tier, which is committed every step."""
-        return self._run.planned.uses_disk
 
     def begin(self) -> None:
         """Make the state the run begins with the first committed one."""

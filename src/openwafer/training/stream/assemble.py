@@ -34,6 +34,7 @@ from openwafer.training.stream.execute.resident import (
     ResidentExecution,
     foreach_bytes,
 )
+from openwafer.training.stream.execute.thread_state import autocast
 from openwafer.training.stream.layers import Partition, partition
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import Admission, bare_copy
@@ -71,7 +72,7 @@ from openwafer.training.stream.plan.search import (
 )
 from openwafer.training.stream.plan.step_time import Beside, Passing, Prediction, predict
 from openwafer.training.stream.plan.traffic import PlannedBytes, bytes_of
-from openwafer.training.stream.plan.workload import Workload, autocast, unseen
+from openwafer.training.stream.plan.workload import Workload, unseen
 from openwafer.training.stream.records import lay_out_records, write_weights
 from openwafer.training.stream.replicas.ownership import (
     HostMemory,

@@ -36,9 +36,10 @@ from openwafer.training.stream.execute.arriving_gradients import (
 )
 from openwafer.training.stream.execute.attachment import Function, attach_calls, attach_hooks
 from openwafer.training.stream.execute.expert_pass import ExpertPass
-from openwafer.training.stream.execute.layer_state import LayerState, MicroBatchOrder
+from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.pass_watch import ROOT, PassWatch
 from openwafer.training.stream.execute.passes import (
+    MicroBatchOrder,
     PassLog,
     PassObserver,
     Phase,

@@ -10,7 +10,7 @@ their gradients are summed as a plain loop sums them
 
 A model that a forward changes (running statistics, counters, a loss that a layer leaves for the
 model) must see its micro-batches as in a plain loop: in rising order, or one wholly behind the
-other (:mod:`~openwafer.training.stream.execute.layer_state`). A pass that finds a change is
+other (:mod:`~openwafer.training.stream.execute.passes`). A pass that finds a change is
 undone and run again in that order.
 """
 
@@ -26,7 +26,7 @@ from greenlet import greenlet
 from openwafer.diagnostics import error
 from openwafer.training.stream.execute.activations import keeping
 from openwafer.training.stream.execute.executor import Executor
-from openwafer.training.stream.execute.layer_state import MicroBatchOrder, Order
+from openwafer.training.stream.execute.passes import MicroBatchOrder, Order
 from openwafer.training.stream.execute.snapshot import Snapshot
 from openwafer.training.stream.execute.thread_state import (
     OpenContexts,

@@ -236,6 +236,19 @@ def _push_hooks(hooks: tuple[Hooks, ...]) -> None:
 _NOT_CAST: Final = (nn.Embedding, nn.EmbeddingBag)
 
 
+def autocast(
+    torch_device: torch.device, dtype: torch.dtype | None
+) -> AbstractContextManager[object]:
+    """Autocast to ``dtype``; a context that does nothing for ``None``.
+
+    A cast weight is not kept for a second use: it would stay on the device until the forward ends,
+    and the gradients of its uses would be added in ``dtype``.
+    """
+    if dtype is None:
+        return nullcontext()
+    return torch.autocast(torch_device.type, dtype=dtype, cache_enabled=False)
+
+
 class SharedCasts:
     """Finds weights that a plain loop would cast once, for several calls of layers.
 

@@ -20,11 +20,11 @@ from openwafer.training.stream.device.device import CpuDevice, Submitted, Transf
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.attachment import Function
 from openwafer.training.stream.execute.executor import Executor
-from openwafer.training.stream.execute.layer_state import Order
 from openwafer.training.stream.execute.micro_batches import Forward, run_forward
 from openwafer.training.stream.execute.pass_watch import CallKind, TensorForm
-from openwafer.training.stream.execute.passes import PassObserver
+from openwafer.training.stream.execute.passes import Order, PassObserver
 from openwafer.training.stream.execute.snapshot import Snapshot
+from openwafer.training.stream.execute.thread_state import autocast
 from openwafer.training.stream.forms.weight_form import forms_of
 from openwafer.training.stream.layers import PINNED, Partition
 from openwafer.training.stream.link.host_link import DryLink
@@ -44,7 +44,7 @@ from openwafer.training.stream.plan.operators import (
     CountingMeter,
     StepCalls,
 )
-from openwafer.training.stream.plan.workload import Workload, autocast, hollow_copy, placed
+from openwafer.training.stream.plan.workload import Workload, hollow_copy, placed
 from openwafer.training.stream.schedule import Kind, Schedule, UpdateTiming, Visit
 from openwafer.training.torch_private import (
     disable_current_modes,

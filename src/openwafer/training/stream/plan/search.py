@@ -17,8 +17,8 @@ from openwafer.diagnostics import OpenwaferError, did_you_mean, error
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.store.layout import Part, RecordLayout, whole_name
 from openwafer.training.stream import schedule as schedules
-from openwafer.training.stream.execute.layer_state import Order
 from openwafer.training.stream.execute.pass_watch import StepContract
+from openwafer.training.stream.execute.passes import Order
 from openwafer.training.stream.forms.weight_form import UsedWholeError
 from openwafer.training.stream.layers import (
     PINNED,

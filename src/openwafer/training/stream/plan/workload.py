@@ -5,7 +5,7 @@ import io
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from pickle import PicklingError
 from types import CellType, FunctionType, MethodType, ModuleType
@@ -101,19 +101,6 @@ class Workload:
     is_graded: bool = True
     held_gradients: HeldGradients = HeldGradients()
     meets_others: bool = False
-
-
-def autocast(
-    torch_device: torch.device, dtype: torch.dtype | None
-) -> AbstractContextManager[object]:
-    """Autocast to ``dtype``; a context that does nothing for ``None``.
-
-    A cast weight is not kept for a second use: it would stay on the device until the forward ends,
-    and the gradients of its uses would be added in ``dtype``.
-    """
-    if dtype is None:
-        return nullcontext()
-    return torch.autocast(torch_device.type, dtype=dtype, cache_enabled=False)
 
 
 def placed(batch: Batch, mode: FakeTensorMode | None, torch_device: torch.device) -> Batch:

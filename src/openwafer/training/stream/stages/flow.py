@@ -21,16 +21,10 @@ from openwafer.diagnostics import error
 from openwafer.training.stream.execute.attachment import Function, call_of, stand_in
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.execute.pass_watch import TensorForm
+from openwafer.training.stream.execute.thread_state import autocast
 from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode, faked
 from openwafer.training.stream.plan.operators import ASK_DEVICE, CallsByKind, CountingMeter
-from openwafer.training.stream.plan.workload import (
-    Batch,
-    Workload,
-    autocast,
-    hollow_copy,
-    placed,
-    unseen,
-)
+from openwafer.training.stream.plan.workload import Batch, Workload, hollow_copy, placed, unseen
 from openwafer.training.torch_private import pytree
 
 READ_VALUE: Final = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001 - its only name
