@@ -4,11 +4,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openwafer.training.store.layout import ArraySpec, RecordLayout, lay_out
+from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out, slice_name
 from openwafer.training.stream.replicas.ownership import (
     HostMemory,
+    Ownership,
+    StagePlan,
     StoreSystems,
     fair_bytes,
+    fetched_but_experts,
     owners_of,
     share_of,
 )
@@ -67,3 +70,41 @@ def test_a_rank_without_records_needs_no_memory() -> None:
     hosts = [HostMemory("a", 1000)] * 2
     assert fair_bytes(hosts, None, [10, 0]) == (800, 0)
     assert fair_bytes(hosts, None, [0, 0]) == (0, 0)
+
+
+def test_who_fetches_a_record_computes_with_it() -> None:
+    ownership = Ownership({"layer 0": 1, "layer 1": 0})
+    assert [ownership.computed_by("layer 0", rank) for rank in range(3)] == [0, 1, 2]
+
+
+def test_the_first_rank_has_the_records_that_are_not_named() -> None:
+    assert Ownership().owner("layer 0") == 0
+
+
+def test_experts_are_computed_by_their_owners_for_all_ranks() -> None:
+    owners = {slice_name("experts.up", n): n // 2 for n in range(4)} | {"router": 1}
+    ownership = fetched_but_experts(owners, num_ranks=2)
+    experts = [slice_name("experts.up", n) for n in range(4)]
+    for rank in range(2):
+        assert [ownership.computed_by(name, rank) for name in experts] == [0, 0, 1, 1]
+        assert ownership.computed_by("router", rank) == rank
+
+
+def two_pipelines() -> StagePlan:
+    layouts = records_of([1024, 2048])
+    stages = tuple({name: layout} for name, layout in layouts.items())
+    return StagePlan(tuple(layouts), (range(1), range(1, 2)), stages, {}, num_replicas=2)
+
+
+def test_a_layer_is_computed_by_its_stage_of_the_same_pipeline() -> None:
+    ownership = two_pipelines().ownership
+    assert [ownership.computed_by("layer 1", rank) for rank in range(4)] == [1, 1, 3, 3]
+    assert ownership.owner("layer 1") == 1
+
+
+def test_a_stage_holds_what_it_computes_with_and_copies_hold_weights_alone() -> None:
+    plan = two_pipelines()
+    own, copy = plan.share(1).layouts, plan.share(3).layouts
+    assert list(own) == list(copy) == ["layer 1"]
+    assert own["layer 1"].part_bytes(Part.STATES) > 0
+    assert copy["layer 1"].part_bytes(Part.STATES) == 0

@@ -6,14 +6,11 @@ norms of all gradients, which their owners report; what it then asks of the owne
 """
 
 import shutil
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import asdict, replace
+from contextlib import ExitStack, closing
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-from torch import nn
 
 from openwafer.diagnostics import error
 from openwafer.training.data import TokenDataset, prepare
@@ -58,105 +55,11 @@ from openwafer.training.session.systems import (
 from openwafer.training.session.trainer import StepRoot
 from openwafer.training.step import NotFiniteError, StepGradients
 from openwafer.training.store import ParameterStore, StoreOptions
-from openwafer.training.stream.device.device import Device
-from openwafer.training.stream.execute.execution import (
-    StepContext,
-    StreamedExecution,
-    without_records,
-)
+from openwafer.training.stream.assemble import execute_by
+from openwafer.training.stream.execute.execution import StepContext
 from openwafer.training.stream.execute.thread_state import autocast
 from openwafer.training.stream.link.updates import UpdateCounts
-from openwafer.training.stream.replicas.replica_link import Replicas
-from openwafer.training.stream.schedule import UpdateTiming
-from openwafer.training.stream.stages.stage_execution import StageExecution
 from openwafer.training.systems.owner import Owner
-
-
-class OwnedRecords:
-    """The store of a system that does not lead, and what updates it.
-
-    Args:
-        systems: those of the run.
-        begun: the run.
-        model: its parameters need no values.
-        device: where it runs.
-        casting: makes the context that forwards, and nothing else, run in.
-        replicas: how it passes weights, gradients and activations.
-
-    Attributes:
-        execution: runs this system's share of a step, and updates its records.
-        gradients: of those, in the step under way.
-        owner: does what the leader asks between two steps.
-    """
-
-    def __init__(
-        self,
-        systems: Systems,
-        begun: BegunRun,
-        model: nn.Module,
-        device: Device,
-        casting: Callable[[], AbstractContextManager[object]],
-        replicas: Replicas,
-    ) -> None:
-        self._systems, config = systems, begun.config
-        alone = as_one_system(config)
-        optimizers = make_optimizers(model, alone, begun.vocab_size)
-        updater = make_updater(optimizers, model, alone)
-        # A copy of an owner's stage updates nothing.
-        owns = systems.rank in begun.owners.values()
-        updater.counts = begun.counts.copy() if owns else UpdateCounts(begun.counts.steps_applied)
-        self._rates = LearningRates(optimizers, config)
-        self._begun = begun
-        self._store = self._open_store()
-        context = StepContext(UpdateTiming.ON_FETCH, casting, replicas)
-        self.execution: StageExecution | StreamedExecution
-        if replicas.stage is not None:
-            self.execution = replicas.stage(model, self._store, updater, device, context)
-        else:
-            plan = begun.contract.plan
-            assert plan.schedule is not None
-            context = replace(context, timing=plan.schedule.timing)
-            self.execution = StreamedExecution(model, plan, self._store, updater, device, context)
-            self.execution.executor.watch.hold_to(begun.contract)
-        self.gradients = StepGradients(
-            is_clipped=config.clip_norm is not None,
-            is_scaled=config.precision is Precision.FP16,
-            norm_dtype=updater.norm_dtype,
-        )
-        self.execution.watch_gradients(self.gradients.watch)
-        self.owner = Owner(self.execution, systems.control.group, self._commit)
-
-    def _open_store(self) -> ParameterStore:
-        begun, rank = self._begun, self._systems.rank
-        folder = RunFolder(begun.folder)
-        path, share = folder.store_of(rank), begun.shares[rank]
-        options = store_options(StoreOptions(), begun.config, self._systems)
-        if begun.store_step is not None:
-            return share.open(path, options, begun.store_step)
-        if begun.keeps_old:
-            folder.put_aside(path)
-        # What is still there is of steps that will be made again.
-        shutil.rmtree(path, ignore_errors=True)
-        return share.create(path, options)
-
-    def _commit(self, steps_done: int) -> None:
-        stores = self._begun.stores
-        if stores is not None:
-            state = OwnerState(OWNER_VERSION, steps_done, stores, self.owner.counts)
-            self._store.commit_begin(steps_done, asdict(state))
-
-    def begin_step(self, begun: BegunStep) -> None:
-        """Set the learning rates and the loss scale of a step."""
-        self._rates.set(begun.step)
-        self.gradients.begin(begun.loss_scale)
-
-    def report(self) -> None:
-        """Tell the leader of the gradients of the pass that is over."""
-        gathered_reports(self._systems, self.gradients.report)
-
-    def abandon_step(self) -> None:
-        """Forget a step that is not applied."""
-        self.execution.discard_gradients()
 
 
 def follow(systems: Systems) -> None:
@@ -191,29 +94,64 @@ def _prepare(systems: Systems, stores: EarlierStores, run: ExitStack, told: obje
 
 
 class _Follower:
-    """The model of a run on a system that does not lead."""
+    """A run on a system that does not lead: its share of the steps, and the records that it owns.
+
+    Where the leader has all records, the store here is empty.
+    """
 
     def __init__(self, systems: Systems, begun: BegunRun) -> None:
-        self._systems = systems
+        self._systems, self._begun = systems, begun
         self._config = config = begun.config
-        alone, vocab_size, stages = as_one_system(config), begun.vocab_size, begun.stages
+        self._contract = contract = begun.contract
+        alone, vocab_size, stages = as_one_system(config), begun.vocab_size, contract.stages
         # The first stage alone needs tokens.
         self._dataset = _find_data(begun) if stages is None else None
         with TemporaryDirectory(prefix="openwafer-") as scratch:
             self._model = model = build_hollow_model(alone, vocab_size, Path(scratch))
         self._device = device = plan_input(config, StoreOptions()).make_device()
-        casting = partial(autocast, device.torch_device, config.precision.autocast_dtype)
         flow_of = None
         if stages is not None:
             flow_of = Flows(make_workload(model, alone, vocab_size), stages.layers)
         replicas = joined(systems, begun, flow_of)
-        self._owned: OwnedRecords | None = None
-        if begun.shares:
-            self._owned = OwnedRecords(systems, begun, model, device, casting, replicas)
-            self._execution = self._owned.execution
-        else:
-            self._execution = without_records(model, begun.contract.plan, device, casting, replicas)
-            self._execution.executor.watch.hold_to(begun.contract)
+        optimizers = make_optimizers(model, alone, vocab_size)
+        self._rates = LearningRates(optimizers, config)
+        updater = make_updater(optimizers, model, alone)
+        # A copy of an owner's stage updates nothing.
+        owns = bool(contract.shares) and systems.rank in contract.ownership.owners.values()
+        updater.counts = begun.counts.copy() if owns else UpdateCounts(begun.counts.steps_applied)
+        casting = partial(autocast, device.torch_device, config.precision.autocast_dtype)
+        context = StepContext(contract.timing, casting, replicas)
+        self._store = store = self._open_store()
+        self._execution = execute_by(contract, model, store, updater, device, context)
+        self._gradients = StepGradients(
+            is_clipped=config.clip_norm is not None,
+            is_scaled=config.precision is Precision.FP16,
+            norm_dtype=updater.norm_dtype,
+        )
+        self._execution.watch_gradients(self._gradients.watch)
+        self._owner = Owner(self._execution, systems.control.group, self._commit)
+
+    def _open_store(self) -> ParameterStore:
+        begun, rank = self._begun, self._systems.rank
+        share = self._contract.share(rank)
+        if not self._contract.shares:
+            return share.create(None, StoreOptions())
+        folder = RunFolder(begun.folder)
+        path = folder.store_of(rank)
+        options = store_options(StoreOptions(), begun.config, self._systems)
+        if begun.store_step is not None:
+            return share.open(path, options, begun.store_step)
+        if begun.keeps_old:
+            folder.put_aside(path)
+        # What is still there is of steps that will be made again.
+        shutil.rmtree(path, ignore_errors=True)
+        return share.create(path, options)
+
+    def _commit(self, steps_done: int) -> None:
+        stores = self._begun.stores
+        if stores is not None:
+            state = OwnerState(OWNER_VERSION, steps_done, stores, self._owner.counts)
+            self._store.commit_begin(steps_done, asdict(state))
 
     def do(self, told: object) -> object:
         """Do what the leader tells; returns what it is answered."""
@@ -223,8 +161,7 @@ class _Follower:
             case BegunEvaluation():
                 self._stage.share_evaluation(told)
             case _:
-                assert self._owned is not None
-                return self._owned.owner.answer(told)
+                return self._owner.answer(told)
         return None
 
     @property
@@ -233,26 +170,21 @@ class _Follower:
         return self._execution
 
     def close(self) -> None:
-        """End the threads, and the store where there is one."""
-        if self._owned is None:
-            self._execution.close()
-        else:
-            self._owned.owner.close()
+        """End the threads, and close the store."""
+        self._owner.close()
 
     def _take(self, begun: BegunStep) -> None:
+        self._rates.set(begun.step)
+        self._gradients.begin(begun.loss_scale)
         try:
-            if self._owned is not None:
-                self._owned.begin_step(begun)
             if isinstance(begun, BegunPass):
-                assert self._owned is not None
                 with self._systems.measured(begun):
-                    self._stage.share_pass(begun, self._owned.gradients)
+                    self._stage.share_pass(begun, self._gradients)
             else:
                 self._run(begun)
         except NotFiniteError:
             # The leader has met it, too, and says what becomes of the run.
-            if self._owned is not None:
-                self._owned.abandon_step()
+            self._execution.discard_gradients()
 
     def _run(self, begun: BegunStep) -> None:
         """Run this system's micro-batches through all layers."""
@@ -269,8 +201,8 @@ class _Follower:
 
         with self._systems.measured(begun), keeping_freed_memory():
             self._execution.run(forwards, root, seed)
-            if self._owned is not None:
-                self._owned.report()
+            if self._contract.shares:
+                gathered_reports(self._systems, self._gradients.report)
 
 
 def _find_data(begun: BegunRun) -> TokenDataset:

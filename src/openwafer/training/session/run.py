@@ -293,15 +293,12 @@ def _begun(
     stores: StoreSet | None,
 ) -> BegunRun:
     found = None if saved is None else saved.found
-    stages, shares = planned.stages, planned.shares
+    stages = planned.stages
     return BegunRun(
         config if stages is None else with_stages(config, len(stages.plan.spans)),
         dataset.folder.parent.absolute(),
         dataset.fingerprint,
-        planned.plan.contract,
-        planned.owners,
-        None if stages is None else stages.plan,
-        shares if len(shares) > 1 else (),
+        planned.contract,
         _counts_of(saved),
         dataset.tokenizer.vocab_size,
         config.path.absolute(),

@@ -28,12 +28,10 @@ from openwafer.training.collectives.ordered_sums import Reduction
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.run_state import StoreSet
 from openwafer.training.step import GradientReport, NotFiniteError
-from openwafer.training.store.layout import slice_of
 from openwafer.training.stream.execute.pass_watch import StepContract
 from openwafer.training.stream.link.updates import UpdateCounts
-from openwafer.training.stream.replicas.ownership import HostMemory, StoreShare, hosts_of
+from openwafer.training.stream.replicas.ownership import HostMemory, hosts_of
 from openwafer.training.stream.replicas.replica_link import Digests, Replicas
-from openwafer.training.stream.stages.stage_plan import StagePlan
 from openwafer.training.systems.control import Control
 from openwafer.training.systems.owner import Owner, Owners
 
@@ -133,10 +131,7 @@ class BegunRun:
         config: of the run.
         data_folder: where the tokens are.
         data: fingerprint of the batches.
-        contract: of its steps.
-        owners: the system in whose store a record is.
-        stages: what each system computes; ``None`` where all compute all layers.
-        shares: what the store of each system holds; empty where the leader has all.
+        contract: what all of them go by.
         counts: of the updates applied before.
         vocab_size: of the tokenizer.
         folder: of the run, where each system's own disk has its store.
@@ -149,9 +144,6 @@ class BegunRun:
     data_folder: Path
     data: str
     contract: StepContract
-    owners: Mapping[str, int]
-    stages: StagePlan | None
-    shares: tuple[StoreShare, ...]
     counts: UpdateCounts
     vocab_size: int
     folder: Path
@@ -295,20 +287,22 @@ class Systems:
         group.traffic = like.traffic
         return group
 
-    def replicas_by(self, reduction: Reduction, owners: Mapping[str, int]) -> Replicas:
+    def replicas_by(self, reduction: Reduction, contract: StepContract) -> Replicas:
         """How weights and gradients pass where these are added in that way; all of them call this.
 
         Args:
             reduction: see :class:`Replicas`.
-            owners: of records; empty where the leader has all.
+            contract: what they go by.
         """
-        reached = Owners(self.control, owners) if owners and self.is_leader else None
-        if any(slice_of(record) is not None for record in owners):
+        ownership = contract.ownership
+        has_owners = bool(contract.shares)
+        reached = Owners(self.control, ownership.owners) if has_owners and self.is_leader else None
+        if has_owners and contract.stages is None and ownership.staying:
             (self._experts,) = self.meeting.groups((EXPERTS,))
         return replace(
             self.replicas,
             reduction=reduction,
-            owners=owners,
+            ownership=ownership,
             over=None if reached is None else reached.over,
             read_weights=None if reached is None else reached.read_weights,
             experts=self._experts,

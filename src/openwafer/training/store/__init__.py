@@ -8,12 +8,10 @@ from openwafer.training.store.checkpoint import (
 )
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.parameter_store import ParameterStore, StoreOptions, Tier
-from openwafer.training.store.parts import Json
 
 __all__ = [
     "ArraySpec",
     "Checkpoint",
-    "Json",
     "ParameterStore",
     "Part",
     "RecordLayout",

@@ -28,7 +28,7 @@ from openwafer.training.stream.execute.execution import (
     StepContext,
     StreamedExecution,
 )
-from openwafer.training.stream.execute.pass_watch import ROOT, Members, call_kind
+from openwafer.training.stream.execute.pass_watch import ROOT, Members, StepContract, call_kind
 from openwafer.training.stream.execute.resident import (
     DeviceResidentExecution,
     ResidentExecution,
@@ -79,11 +79,13 @@ from openwafer.training.stream.replicas.ownership import (
     StoreShare,
     StoreSystems,
     fair_bytes,
+    fetched_but_experts,
     owners_of,
     share_of,
 )
 from openwafer.training.stream.replicas.replica_link import Replicas, records_of
 from openwafer.training.stream.schedule import UpdateTiming
+from openwafer.training.stream.stages.stage_execution import StageExecution
 from openwafer.training.stream.stages.stage_plan import Staged
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
@@ -187,6 +189,24 @@ class Planned:
         if rates is None or num_systems == 1:
             return None
         return Passing(rates, num_systems, self.owners)
+
+    @property
+    def contract(self) -> StepContract:
+        """What the ranks of the run go by."""
+        return self.contract_by(self.plan)
+
+    def contract_by(self, plan: StreamPlan) -> StepContract:
+        """The same by another plan of its steps."""
+        shares = self.shares
+        stages = None if self.stages is None else self.stages.plan
+        return replace(
+            plan.contract,
+            ownership=fetched_but_experts(self.owners, self.given.systems)
+            if stages is None
+            else stages.ownership,
+            stages=stages,
+            shares=shares if len(shares) > 1 else (),
+        )
 
     @cached_property
     def outline(self) -> PlanRecord:
@@ -549,27 +569,49 @@ def execute(
         for buffer in model.buffers():
             # The same tensor object, so that whoever holds it sees the values of training.
             buffer.data = buffer.to(planned.device.torch_device)
-    if replicas is not None and replicas.stage is not None:
-        stage: Execution = replicas.stage(model, store, planned.updater, planned.device, context)
-        return stage
-    if planned.plan.mode is Mode.STREAMED:
-        execution = StreamedExecution(
-            model, planned.plan, store, planned.updater, planned.device, context
-        )
-        watch = execution.executor.watch
-        copied = planned.request.workload.model
+    updater, device = planned.updater, planned.device
+    is_streamed = planned.plan.mode is Mode.STREAMED
+    if not is_streamed and (replicas is None or replicas.stage is None):
+        kind = DeviceResidentExecution if _has_own_memory(planned.device) else ResidentExecution
+        return kind(model, store, updater, device, context)
+    execution = execute_by(planned.contract, model, store, updater, device, context)
+    if isinstance(execution, StreamedExecution):
+        watch, copied = execution.executor.watch, planned.request.workload.model
 
         def adopt(plan: StreamPlan) -> None:
             execution.adopt(plan)
-            watch.hold_to(plan.contract)
+            watch.hold_to(planned.contract_by(plan))
 
-        adopt(planned.plan)
         # Of several systems, one plans for graphs that others have.
         move = watch.move_graphs if replicas is None else None
         watch.admit = Admission(copied, planned.request, planned.plan, adopt, move)
-        return execution
-    kind = DeviceResidentExecution if _has_own_memory(planned.device) else ResidentExecution
-    return kind(model, store, planned.updater, planned.device, context)
+    return execution
+
+
+def execute_by(
+    contract: StepContract,
+    model: nn.Module,
+    store: ParameterStore,
+    updater: Updater,
+    device: Device,
+    context: StepContext,
+) -> StreamedExecution | StageExecution:
+    """Execute a contract over the store of one rank: its stage, or weights that stream.
+
+    Args:
+        contract: what all ranks of the run go by.
+        model: its parameters need no values where they are fetched.
+        store: has the records of this rank, if any.
+        updater: of all weights.
+        device: where the model runs.
+        context: what steps run under.
+    """
+    if context.replicas is not None and context.replicas.stage is not None:
+        stage: StageExecution = context.replicas.stage(model, store, updater, device, context)
+        return stage
+    execution = StreamedExecution(model, contract.plan, store, updater, device, context)
+    execution.executor.watch.hold_to(contract)
+    return execution
 
 
 def _mode(given: PlanInput, updater: Updater, device: Device) -> Mode | None:

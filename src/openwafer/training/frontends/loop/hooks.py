@@ -22,7 +22,6 @@ from openwafer.training.frontends.loop.loop_systems import (
     LoopHome,
     LoopSystems,
     WeightsElsewhere,
-    follow,
     store_folder,
 )
 from openwafer.training.frontends.loop.model_checks import (
@@ -47,11 +46,11 @@ from openwafer.training.frontends.loop.stored_states import StoredState, StoredS
 from openwafer.training.frontends.loop.values import StoredGradients, StoredWeights
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import closed_on_error
+from openwafer.training.stream.assemble import execute_by
 from openwafer.training.stream.execute.execution import StepContext, StreamedExecution
 from openwafer.training.stream.execute.passes import PassObserver
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import lay_out_records, weights_of
-from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
 from openwafer.training.systems.owner import LoopOwner
 from openwafer.training.torch_private import step_pre_hooks
@@ -488,7 +487,6 @@ class FollowedHooks(ModelHooks):
         self.gradients = GradientsElsewhere(systems, likes, keeps_masters=home.keeps_masters)
         self._owner = LoopOwner(execution, systems.control.group)
         systems.control.answer = self._owner.answer
-        follow(begun.contract, self._executor)
         self._attach()
         systems.attach(self._executor, self._take_names)
 
@@ -554,7 +552,8 @@ def _followed(
     home: LoopHome,
 ) -> StreamedExecution:
     """What runs the model on a system that does not lead, over the records that it owns."""
-    plan, share = begun.contract.plan, begun.share(systems.rank)
+    contract = begun.contract
+    plan, share = contract.plan, contract.share(systems.rank)
     updater = Updater(optimizers, model, keeps_masters=home.keeps_masters)
     own = lay_out_records(
         plan.split,
@@ -572,8 +571,10 @@ def _followed(
     device = home.given.make_device()
     store = share.create(store_folder(home.folder, systems.rank), home.given.options.store)
     with closed_on_error(store):
-        context = StepContext(UpdateTiming.ON_FETCH, nullcontext, systems.replicas)
-        return StreamedExecution(model, plan, store, updater, device, context)
+        context = StepContext(contract.timing, nullcontext, systems.replicas)
+        execution = execute_by(contract, model, store, updater, device, context)
+        assert isinstance(execution, StreamedExecution)
+        return execution
 
 
 def _likes_of(plan: StepPlan) -> dict[str, torch.Tensor]:

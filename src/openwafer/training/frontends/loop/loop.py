@@ -289,7 +289,7 @@ class StreamedLoop:
 
         begun = control.share(plan)
         self._outline = begun.outline
-        systems.deal(begun.owners)
+        systems.deal(begun.contract.ownership)
         with control.reaching("the beginning of the stream"):
             if not systems.is_leader:
                 self._hooks = FollowedHooks(

@@ -42,7 +42,7 @@ from openwafer.training.stream.execute.pass_watch import (
 )
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.replicas.loop_link import LoopLink
-from openwafer.training.stream.replicas.ownership import StoreShare, StoreSystems, hosts_of
+from openwafer.training.stream.replicas.ownership import Ownership, StoreSystems, hosts_of
 from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.step_plan import StepPlan
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
@@ -85,30 +85,20 @@ class BegunLoop:
     """A loop that begins to stream.
 
     Attributes:
-        contract: of its steps.
+        contract: what all of them go by.
         outline: the plan for people.
-        owners: the system in whose store a record is.
-        shares: what the store of each system holds that has one.
     """
 
     contract: StepContract
     outline: PlanRecord
-    owners: Mapping[str, int]
-    shares: tuple[StoreShare, ...]
 
     @classmethod
     def of(cls, planned: Planned) -> Self:
         """A loop as it is planned. Raises ``optimizer-unsendable``."""
-        num_stores = len(planned.placements)
-        if num_stores > 1:
+        contract = planned.contract
+        if contract.shares:
             require_sendable(planned.updater)
-        shares = tuple(map(planned.share, range(num_stores)))
-        return cls(planned.plan.contract, planned.outline, planned.owners, shares)
-
-    def share(self, rank: int) -> StoreShare:
-        """What the store of a system holds, which may be nothing."""
-        nothing = StoreShare({}, {}, ring_bytes=0, uses_disk=False)
-        return self.shares[rank] if rank < len(self.shares) else nothing
+        return cls(contract, planned.outline)
 
 
 def follow(contract: StepContract, executor: Executor) -> None:
@@ -296,11 +286,11 @@ class LoopSystems:
         is_shared = given.options.store_systems is StoreSystems.ALL
         return replace(given, hosts=hosts) if is_shared else given
 
-    def deal(self, owners: Mapping[str, int]) -> None:
+    def deal(self, ownership: Ownership) -> None:
         """Let each system have the records that it owns; all of them call this."""
-        self.replicas = replace(self.replicas, owners=owners)
+        self.replicas = replace(self.replicas, ownership=ownership)
         if self.are_dealt and self.is_leader:
-            self.owners = reached = Owners(self.control, owners, self.check_answers)
+            self.owners = reached = Owners(self.control, ownership.owners, self.check_answers)
             self.replicas = replace(
                 self.replicas, over=reached.over, read_weights=reached.read_weights
             )
@@ -308,7 +298,7 @@ class LoopSystems:
     @property
     def are_dealt(self) -> bool:
         """Whether others than rank 0 have records."""
-        return any(owner != FIRST_RANK for owner in self.replicas.owners.values())
+        return any(owner != FIRST_RANK for owner in self.replicas.ownership.owners.values())
 
     def check_answers(self, rank: int) -> None:
         """Check that a system can answer what rank 0 asks: it may wait for that itself in a pass.
@@ -433,7 +423,7 @@ class LoopSystems:
     @property
     def _owners(self) -> list[int]:
         """Systems with records, but for rank 0."""
-        return sorted({*self.replicas.owners.values()} - {FIRST_RANK})
+        return sorted({*self.replicas.ownership.owners.values()} - {FIRST_RANK})
 
     def stepping(self) -> AbstractContextManager[None]:
         """Context of the checks before an optimizer's step, which all systems take or refuse."""

@@ -159,7 +159,7 @@ def in_stages(planned: Planned, config: RunConfig, rooms: HostRooms) -> Planned:
         rooms=rooms,
     )
     stages = plan_stages(asked)
-    return replace(planned, owners=stages.owners, stages=Staged(stages, asked, flows))
+    return replace(planned, owners=stages.ownership.owners, stages=Staged(stages, asked, flows))
 
 
 def _layouts_of(split: Partition, model: nn.Module, updater: Updater) -> Mapping[str, RecordLayout]:

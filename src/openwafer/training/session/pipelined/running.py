@@ -211,10 +211,10 @@ def joined(systems: Systems, begun: BegunRun, flow_of: FlowOf | None) -> Replica
         begun: the run.
         flow_of: how forwards go through the layers, where the run has stages.
     """
-    replicas = systems.replicas_by(begun.config.reduction, begun.owners if begun.shares else {})
-    if begun.stages is None or flow_of is None:
+    replicas = systems.replicas_by(begun.config.reduction, begun.contract)
+    if begun.contract.stages is None or flow_of is None:
         return replicas
-    plan, passing, rank = begun.stages, systems.replicas, systems.rank
+    plan, passing, rank = begun.contract.stages, systems.replicas, systems.rank
     passing.digests.where = plan.where(rank)
     pipeline, alike = plan.pipeline_of(rank), plan.alike(rank)
     group = systems.part(f"pipeline-{plan.replica_of(rank)}", pipeline, passing.weights)

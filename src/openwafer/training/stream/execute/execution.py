@@ -414,17 +414,3 @@ class StreamedExecution(Execution):
         if self._replica_link is not None:
             self._replica_link.close()
         self.link.close()
-
-
-def without_records(
-    model: nn.Module,
-    plan: StepPlan,
-    device: Device,
-    autocast: Callable[[], AbstractContextManager[object]],
-    replicas: Replicas,
-) -> StreamedExecution:
-    """The execution of a rank that owns nothing: weights come, gradients go, none is updated."""
-    assert plan.schedule is not None
-    store = ParameterStore.create((), {}, folder=None, ring_bytes=0)
-    context = StepContext(plan.schedule.timing, autocast, replicas)
-    return StreamedExecution(model, plan, store, Updater((), model), device, context)

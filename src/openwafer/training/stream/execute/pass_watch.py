@@ -10,7 +10,7 @@ growing cache do.
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
@@ -20,6 +20,8 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.activations import Frame
+from openwafer.training.stream.replicas.ownership import Ownership, StagePlan, StoreShare
+from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
 
 # Objects in objects in arguments; what lies deeper tells nothing.
@@ -189,6 +191,9 @@ class StepContract:
         peak_bytes: on the device, at the peak of a planned step.
         left_bytes: those that its forward leaves.
         depends_on_values: whether passes of one kind may differ, so that every one is metered.
+        ownership: which of several ranks has a record, and which computes with it.
+        stages: what each of them computes; ``None`` where all compute all layers.
+        shares: what the store of each holds; empty where the first one has all.
     """
 
     plan: StepPlan
@@ -196,6 +201,20 @@ class StepContract:
     peak_bytes: int
     left_bytes: int
     depends_on_values: bool
+    ownership: Ownership = field(default_factory=Ownership)
+    stages: StagePlan | None = None
+    shares: tuple[StoreShare, ...] = ()
+
+    @property
+    def timing(self) -> UpdateTiming:
+        """When records are updated."""
+        schedule = self.plan.schedule
+        return UpdateTiming.ON_FETCH if schedule is None else schedule.timing
+
+    def share(self, rank: int) -> StoreShare:
+        """What the store of a rank holds, which may be nothing."""
+        nothing = StoreShare({}, {}, ring_bytes=0, uses_disk=False)
+        return self.shares[rank] if rank < len(self.shares) else nothing
 
 
 Admit: TypeAlias = Callable[[CallKind, Any, Any, Sequence[Graph]], None]
@@ -223,6 +242,7 @@ class PassWatch:
     """
 
     def __init__(self, model: nn.Module, device: Device, weights: DeviceWeights) -> None:
+        self._contract: StepContract | None = None
         self.planned: tuple[CallKind, ...] = ()
         self._peak_bytes = self._left_bytes = 0
         self.depends_on_values = False
@@ -244,15 +264,15 @@ class PassWatch:
 
     def hold_to(self, contract: StepContract) -> None:
         """Hold passes to this from now on. What has been found to depend on values does so yet."""
+        self._contract = contract
         self.planned = contract.kinds
         self._peak_bytes, self._left_bytes = contract.peak_bytes, contract.left_bytes
         self.depends_on_values |= contract.depends_on_values
 
     def contract(self, plan: StepPlan) -> StepContract:
-        """What passes by a plan are held to now."""
-        return StepContract(
-            plan, self.planned, self._peak_bytes, self._left_bytes, self.depends_on_values
-        )
+        """What passes are held to now, by a plan."""
+        assert self._contract is not None
+        return replace(self._contract, plan=plan, depends_on_values=self.depends_on_values)
 
     def admit_call(self, function: str, args: Any, kwargs: Any) -> CallKind:
         """Make room for a call that is a pass by itself, before anything of it is computed.

@@ -37,6 +37,7 @@ from openwafer.training.store.lending import Loan
 from openwafer.training.stream.forms.expert_modules import DOWN, GATE, UP, ExpertModule
 from openwafer.training.stream.forms.weight_form import ByExpert, ExpertView, Operator
 from openwafer.training.stream.link.store_link import StoreLink
+from openwafer.training.stream.replicas.ownership import Ownership
 from openwafer.training.stream.schedule import UpdateTiming
 
 
@@ -317,7 +318,7 @@ class ExpertLink:
     Args:
         group: the ranks; nobody else sends in it.
         modules: all modules of experts, in an order that all ranks know.
-        owners: the rank of each slice, by name.
+        ownership: of all slices.
         own: over this rank's own records.
         casting: makes the context that forwards, and nothing else, run in.
     """
@@ -326,14 +327,14 @@ class ExpertLink:
         self,
         group: Group,
         modules: Mapping[str, ExpertModule],
-        owners: Mapping[str, int],
+        ownership: Ownership,
         own: StoreLink,
         casting: Callable[[], AbstractContextManager[object]],
     ) -> None:
         self._rank, self._size, self._own = group.rank, group.size, own
         self._modules = tuple(modules.values())
         self._numbers = {path: number for number, path in enumerate(modules)}
-        self._owned = [_dealt(module, owners, group.size) for module in self._modules]
+        self._owned = [_dealt(module, ownership, group) for module in self._modules]
         mine = [ranges[self._rank] for ranges in self._owned]
         self._experts = OwnedExperts(self._modules, mine, self._size, casting)
         most_sizes = max(len(owned) for ranges in self._owned for owned in ranges)
@@ -544,10 +545,11 @@ class ExpertLink:
                 self._loans.pop(name).release()
 
 
-def _dealt(module: ExpertModule, owners: Mapping[str, int], num_ranks: int) -> list[range]:
-    """The experts of a module that each rank owns, which are neighbours."""
-    from_up = [owners[slice_name(module.weight(UP), n)] for n in range(module.num_experts)]
-    starts = [from_up.index(rank) for rank in range(num_ranks)]
+def _dealt(module: ExpertModule, ownership: Ownership, group: Group) -> list[range]:
+    """The experts of a module with which each rank computes, which are neighbours."""
+    slices = [slice_name(module.weight(UP), n) for n in range(module.num_experts)]
+    from_up = [ownership.computed_by(name, group.rank) for name in slices]
+    starts = [from_up.index(rank) for rank in range(group.size)]
     return [range(start, start + from_up.count(rank)) for rank, start in enumerate(starts)]
 
 

@@ -144,7 +144,7 @@ class LoopLink(ReplicaLink):
     ) -> None:
         super().__init__(replicas, records, own)
         self._divisor = divisor
-        self._rank, self._owners = replicas.rank, replicas.owners
+        self._rank, self._ownership = replicas.rank, replicas.ownership
         self._kept_sums = KeptSums(group, records)
         self.kept_elsewhere = KeptGradients()
         self.is_alone = False
@@ -174,7 +174,8 @@ class LoopLink(ReplicaLink):
         own = self._own_with(record)
         if own is None:
             names = self.kept_elsewhere.take(record)
-            return self._kept_sums.receive(record, self._owners[record], names) if names else {}
+            owner = self._ownership.owner(record)
+            return self._kept_sums.receive(record, owner, names) if names else {}
         with own.host_section():
             kept = own.take_kept(record)
         if kept and self._rank != FIRST_RANK:
@@ -185,7 +186,7 @@ class LoopLink(ReplicaLink):
     def _records_kept(self) -> list[str]:
         """Records of which this rank has a sum to begin with, or to send to rank 0."""
         own = filter(self._own.kept.has_bytes, self._own.store.layouts)
-        return [*own, *filter(self.kept_elsewhere.has_bytes, self._owners)]
+        return [*own, *filter(self.kept_elsewhere.has_bytes, self._ownership.owners)]
 
     def end_pass(self) -> None:
         """See :class:`ReplicaLink`."""

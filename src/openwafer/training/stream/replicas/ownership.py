@@ -1,9 +1,10 @@
-"""Which rank's store has which records."""
+"""Which rank's store has which records, and which rank computes with them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -12,8 +13,8 @@ import torch
 import xxhash
 
 from openwafer.training.collectives.group import FIRST_RANK, Group
-from openwafer.training.store.layout import RecordLayout, slice_of
-from openwafer.training.store.parameter_store import ParameterStore, StoreOptions
+from openwafer.training.store.layout import Part, RecordLayout, lay_out, slice_of
+from openwafer.training.store.parameter_store import ParameterStore, StoreOptions, Tier
 from openwafer.training.store.store_folder import Placement
 
 HOST_SHARE: Final = 0.8
@@ -80,6 +81,41 @@ def share_of(
 ) -> dict[str, RecordLayout]:
     """The records that a rank owns, in the order of all."""
     return {name: layout for name, layout in layouts.items() if owners[name] == rank}
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """Which rank has each record in its store, and which computes with it.
+
+    Attributes:
+        owners: the rank that has a record, by its name; the first has those that are not named.
+        staying: records whose weights are not fetched: who has them computes with them for others.
+        group_size: how many neighbouring ranks have all records that stay. Those of the first group
+            own them, those of others have copies of the weights.
+    """
+
+    owners: Mapping[str, int] = field(default_factory=dict)
+    staying: frozenset[str] = frozenset()
+    group_size: int = 1
+
+    def owner(self, record: str) -> int:
+        """The rank in whose store a record is."""
+        return self.owners.get(record, FIRST_RANK)
+
+    def computed_by(self, record: str, rank: int) -> int:
+        """The rank that computes with a record what the micro-batches of a rank need of it.
+
+        It is that rank, where the weights are fetched, or the one of its group that has them.
+        """
+        if record not in self.staying:
+            return rank
+        return rank - rank % self.group_size + self.owner(record)
+
+
+def fetched_but_experts(owners: Mapping[str, int], num_ranks: int) -> Ownership:
+    """Of records that all ranks fetch, but for experts that are records by themselves."""
+    experts = frozenset(name for name in owners if slice_of(name) is not None)
+    return Ownership(owners, experts, num_ranks)
 
 
 @dataclass(frozen=True)
@@ -168,3 +204,76 @@ class StoreShare:
             options=options,
             step=step,
         )
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """The stages of a run.
+
+    Attributes:
+        layers: names of the layers whose calls are dealt out.
+        spans: calls by stage.
+        layouts: records by stage.
+        tied: weights that two stages use: the one that has it, and the one that borrows it.
+        num_replicas: pipelines, each with all stages, on neighbouring ranks; the first one has the
+            records.
+    """
+
+    layers: tuple[str, ...]
+    spans: tuple[range, ...]
+    layouts: tuple[Mapping[str, RecordLayout], ...]
+    tied: Mapping[str, tuple[int, int]]
+    num_replicas: int = 1
+
+    @property
+    def num_ranks(self) -> int:
+        """Of all replicas."""
+        return len(self.spans) * self.num_replicas
+
+    def stage_of(self, rank: int) -> int:
+        """The stage that a rank has."""
+        return rank % len(self.spans)
+
+    def replica_of(self, rank: int) -> int:
+        """The replica that a rank is in."""
+        return rank // len(self.spans)
+
+    def where(self, rank: int) -> str:
+        """What a rank has of the model, in words."""
+        stage = f"stage {self.stage_of(rank)}"
+        return stage if self.num_replicas == 1 else f"{stage} of replica {self.replica_of(rank)}"
+
+    def pipeline_of(self, rank: int) -> range:
+        """The ranks of the same replica, by stage."""
+        start = self.replica_of(rank) * len(self.spans)
+        return range(start, start + len(self.spans))
+
+    def alike(self, rank: int) -> range:
+        """The ranks that have the same stage, by replica."""
+        return range(self.stage_of(rank), self.num_ranks, len(self.spans))
+
+    def share(self, rank: int) -> StoreShare:
+        """What the store of a rank holds: of other replicas than the first, weights alone."""
+        layouts = {
+            name: layout if self.ownership.owner(name) == rank else _weights_of(layout)
+            for name, layout in self.all_layouts.items()
+            if self.ownership.computed_by(name, rank) == rank
+        }
+        tiers = {(name, part): Tier.DRAM for name in layouts for part in Part}
+        return StoreShare(layouts, tiers, ring_bytes=0, uses_disk=False)
+
+    @cached_property
+    def ownership(self) -> Ownership:
+        """Of all records, which stay with their stages; the first replica has them."""
+        owners = {name: stage for stage, held in enumerate(self.layouts) for name in held}
+        return Ownership(owners, frozenset(owners), len(self.spans))
+
+    @property
+    def all_layouts(self) -> Mapping[str, RecordLayout]:
+        """Of all stages, first to last."""
+        return {name: layout for held in self.layouts for name, layout in held.items()}
+
+
+def _weights_of(layout: RecordLayout) -> RecordLayout:
+    """The record without states and gradients."""
+    return lay_out(layout.name, [place.spec for place in layout.parts[Part.WEIGHTS]])

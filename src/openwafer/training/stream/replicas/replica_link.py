@@ -24,13 +24,14 @@ from openwafer.training.collectives.broadcasts import Broadcasts
 from openwafer.training.collectives.chunks import CHUNK_BYTES
 from openwafer.training.collectives.group import FIRST_RANK, Group, Pending, Traffic
 from openwafer.training.collectives.ordered_sums import OrderedSums, ReducedSums, Reduction, Sum
-from openwafer.training.store.layout import RecordLayout, slice_of
+from openwafer.training.store.layout import RecordLayout
 from openwafer.training.store.record_access import Records
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.forms.expert_modules import expert_modules
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.link.store_link import StoreLink
 from openwafer.training.stream.replicas.expert_link import ExpertLink
+from openwafer.training.stream.replicas.ownership import Ownership
 from openwafer.training.stream.schedule import Action, Kind
 
 FORESEEN = frozenset({Kind.FETCH, Kind.UPDATE})
@@ -65,7 +66,7 @@ class Replicas:
         digests: of the weights that went out; see :class:`Digests`.
         reduction: how gradients are added.
         link: makes the host side of a rank; ``None`` makes a :class:`ReplicaLink`.
-        owners: the rank that has a record; of records that are not named it is the first.
+        ownership: which rank has a record, and which computes with it.
         over: makes of the records of rank 0, and all layouts, those of all ranks; ``None`` on
             other ranks, and where they have none.
         read_weights: begins to bring the weights of another rank's record into memory, there too.
@@ -80,7 +81,7 @@ class Replicas:
     digests: Digests = field(default_factory=Digests)
     reduction: Reduction = Reduction.ORDERED
     link: "Callable[..., ReplicaLink] | None" = None
-    owners: Mapping[str, int] = field(default_factory=dict)
+    ownership: Ownership = field(default_factory=Ownership)
     over: Callable[[Records, Mapping[str, RecordLayout]], Records] | None = None
     read_weights: Callable[[str, Tensor], Pending] | None = None
     chunk_bytes: int = CHUNK_BYTES
@@ -131,7 +132,7 @@ class ReplicaLink:
     def __init__(
         self, replicas: Replicas, records: Mapping[str, Mapping[str, Tensor]], own: StoreLink
     ) -> None:
-        owners = {record: replicas.owners.get(record, FIRST_RANK) for record in records}
+        owners = {record: replicas.ownership.owner(record) for record in records}
         self._own, self._digests = own, replicas.digests
         self.adds_in_turn = replicas.adds_in_turn
         self._owned = frozenset(r for r, owner in owners.items() if owner == replicas.rank)
@@ -330,12 +331,17 @@ def replica_link(
         split: the model's records.
         own: over this rank's own records.
     """
+    # Of what one rank computes for all, no other one has gradients.
+    staying = replicas.ownership.staying
     records = {
-        record: {name: weights.parameters[name] for name in names}
+        record: {
+            name: torch.empty_like(weights.parameters[name], device="meta")
+            for name in names
+            if weights.parameters[name].requires_grad and record not in staying
+        }
         for record, names in split.records.items()
     }
-    kind = replicas.link or ReplicaLink
-    return kind(replicas, {r: _trained(named) for r, named in records.items()}, own)
+    return (replicas.link or ReplicaLink)(replicas, records, own)
 
 
 def expert_link(
@@ -358,13 +364,4 @@ def expert_link(
         return None
     names = dict.fromkeys(layer.slice_of for layer in split.layers if layer.slice_of is not None)
     modules = expert_modules(model, names)
-    return ExpertLink(replicas.experts, modules, replicas.owners, own, casting)
-
-
-def _trained(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those that a sum over ranks is made of: the gradients of experts are at their owner."""
-    return {
-        name: torch.empty_like(one, device="meta")
-        for name, one in parameters.items()
-        if one.requires_grad and slice_of(name) is None
-    }
+    return ExpertLink(replicas.experts, modules, replicas.ownership, own, casting)

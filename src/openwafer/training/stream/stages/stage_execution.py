@@ -24,6 +24,7 @@ from openwafer.training.stream.execute.execution import (
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.execute.resident import ResidentExecution
 from openwafer.training.stream.link.updates import StepRules, Updater
+from openwafer.training.stream.replicas.ownership import StagePlan
 from openwafer.training.stream.replicas.replica_link import Replicas, records_of
 from openwafer.training.stream.stages.flow import Flow, FlowOf
 from openwafer.training.stream.stages.stage_gradients import (
@@ -36,7 +37,6 @@ from openwafer.training.stream.stages.stage_pass import (
     StagePass,
     one_forward_one_backward,
 )
-from openwafer.training.stream.stages.stage_plan import StagePlan
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from openwafer.training.collectives.group import FIRST_RANK, Group, Pending
 from openwafer.training.collectives.ordered_sums import OrderedSums
 from openwafer.training.store.layout import Part, RecordLayout, laid_out_like
 from openwafer.training.store.parameter_store import Loan
+from openwafer.training.stream.replicas.ownership import StagePlan
 from openwafer.training.stream.replicas.replica_link import Replicas
-from openwafer.training.stream.stages.stage_plan import StagePlan
 
 
 class _Tied(NamedTuple):

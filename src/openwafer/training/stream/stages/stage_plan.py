@@ -11,10 +11,9 @@ from openwafer.diagnostics import counted, error
 from openwafer.figures import Origin
 from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import Limit, Mode, PipelineUse, PlannedStage, PlanRecord
-from openwafer.training.store.layout import Part, RecordLayout, lay_out
-from openwafer.training.store.parameter_store import Tier
+from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream.layers import Partition
-from openwafer.training.stream.replicas.ownership import StoreShare
+from openwafer.training.stream.replicas.ownership import StagePlan
 from openwafer.training.stream.stages.flow import Flow, FlowOf
 
 
@@ -90,74 +89,6 @@ def cut_evenly(
 
 MAX_LISTED = 5
 LayOut = Callable[[Partition], Mapping[str, RecordLayout]]
-
-
-@dataclass(frozen=True)
-class StagePlan:
-    """The stages of a run.
-
-    Attributes:
-        layers: names of the layers whose calls are dealt out.
-        spans: calls by stage.
-        layouts: records by stage.
-        tied: weights that two stages use: the one that has it, and the one that borrows it.
-        num_replicas: pipelines, each with all stages, on neighbouring ranks; the first one has the
-            records.
-    """
-
-    layers: tuple[str, ...]
-    spans: tuple[range, ...]
-    layouts: tuple[Mapping[str, RecordLayout], ...]
-    tied: Mapping[str, tuple[int, int]]
-    num_replicas: int = 1
-
-    @property
-    def num_ranks(self) -> int:
-        """Of all replicas."""
-        return len(self.spans) * self.num_replicas
-
-    def stage_of(self, rank: int) -> int:
-        """The stage that a rank has."""
-        return rank % len(self.spans)
-
-    def replica_of(self, rank: int) -> int:
-        """The replica that a rank is in."""
-        return rank // len(self.spans)
-
-    def where(self, rank: int) -> str:
-        """What a rank has of the model, in words."""
-        stage = f"stage {self.stage_of(rank)}"
-        return stage if self.num_replicas == 1 else f"{stage} of replica {self.replica_of(rank)}"
-
-    def pipeline_of(self, rank: int) -> range:
-        """The ranks of the same replica, by stage."""
-        start = self.replica_of(rank) * len(self.spans)
-        return range(start, start + len(self.spans))
-
-    def alike(self, rank: int) -> range:
-        """The ranks that have the same stage, by replica."""
-        return range(self.stage_of(rank), self.num_ranks, len(self.spans))
-
-    def share(self, rank: int) -> StoreShare:
-        """What the store of a rank holds: of other replicas than the first, weights alone."""
-        layouts = self.layouts[self.stage_of(rank)]
-        if self.replica_of(rank) > 0:
-            layouts = {
-                name: lay_out(name, [place.spec for place in layout.parts[Part.WEIGHTS]])
-                for name, layout in layouts.items()
-            }
-        tiers = {(name, part): Tier.DRAM for name in layouts for part in Part}
-        return StoreShare(layouts, tiers, ring_bytes=0, uses_disk=False)
-
-    @cached_property
-    def owners(self) -> Mapping[str, int]:
-        """The rank that has a record, which is the stage's number: the first replica has all."""
-        return {name: stage for stage, held in enumerate(self.layouts) for name in held}
-
-    @property
-    def all_layouts(self) -> Mapping[str, RecordLayout]:
-        """Of all stages, first to last."""
-        return {name: layout for held in self.layouts for name, layout in held.items()}
 
 
 @dataclass(frozen=True)
