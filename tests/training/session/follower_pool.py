@@ -1,5 +1,9 @@
-"""Processes that take part in the runs of a test, one run after the other."""
+"""Processes that take part in the runs of a test, one run after the other.
 
+Until the connections of a run are collected, they have threads that wake a hundred times a second.
+"""
+
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,6 +21,7 @@ from tests.training.session.tiny_runs import quiet
 
 TIMEOUT_SECONDS = 180.0
 NUM_FOLLOWERS = 3
+RUNS_COLLECTED = 4
 HOUR = timedelta(hours=1)
 # A measurement takes as long as a run does, and differs from one to the next.
 NETWORK = NetworkRates(weights=1e9, gradients=1e9, turn_seconds=1e-4)
@@ -37,6 +42,11 @@ def _systems(store: TCPStore, run: int, rank: int, size: int) -> Systems:
     return Systems(meeting, NETWORK)
 
 
+def _ended(run: int, rank: int) -> str:
+    """Key of what a follower says at a run's end: nobody waits for a message any more."""
+    return f"{run}/{rank}"
+
+
 class FollowerPool:
     """Followers that wait for runs."""
 
@@ -55,6 +65,10 @@ class FollowerPool:
         self._num_runs += 1
         self._store.set(str(run), str(size))
         yield _systems(self._store, run, 0, size)
+        ended = [_ended(run, rank) for rank in range(1, size)]
+        self._store.wait(ended, timedelta(seconds=TIMEOUT_SECONDS))
+        if run % RUNS_COLLECTED == 0:
+            gc.collect()
 
     def train(self, config: RunConfig, size: int) -> TrainResult:
         """Begin a run and train to its end."""
@@ -70,8 +84,12 @@ class FollowerPool:
 
 def _follow_runs(port: int, rank: int) -> None:
     torch.set_num_threads(1)
+    gc.freeze()
     store, run = _store(port, is_master=False), 0
     while size := _size(store, run):
+        if run % RUNS_COLLECTED == 0:
+            gc.collect()
         if rank < size:
             follow(_systems(store, run, rank, size))
+            store.set(_ended(run, rank), "")
         run += 1

@@ -3,6 +3,7 @@
 Each runs one program after the other.
 """
 
+import gc
 import os
 import traceback
 from collections.abc import Callable
@@ -75,8 +76,10 @@ def outcome(program: Program) -> Any:
 
 def _run_programs(port: int, rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
+    gc.freeze()
     store, run = _store(port, is_master=False), 0
     while size := int(store.get(str(run))):
+        gc.collect()  # of connections, whose threads wake a hundred times a second
         if rank < size:
             os.environ |= {
                 "RANK": str(rank),
