@@ -145,7 +145,7 @@ def trace_of(machine: Machine, options: SimulatorOptions) -> Trace:
         simulator.statistics(),
         memory.hexdigest(),
         tuple(to_host),
-        tuple(str(one) for one in (*simulator.overruns(), *simulator.findings())),
+        tuple(str(one) for one in simulator.findings()),
     )
 
 

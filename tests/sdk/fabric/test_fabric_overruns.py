@@ -46,7 +46,7 @@ def told(task: Task, rows: int = 1, **options: bool | int) -> list[str]:
     simulator = code.simulator(program(grid, [own], [LOOP]), SimulatorOptions(**options))  # type: ignore[arg-type]
     simulator.start_command([0])
     simulator.run_until_idle(10_000)
-    return [warning.message for warning in simulator.overruns()]
+    return [warning.message for warning in simulator.findings()]
 
 
 def moved_from(*sources: Words) -> Task:
@@ -156,7 +156,7 @@ def test_the_variables_in_the_way_are_named_from_the_nearest_on(length: int, nam
     simulator = code.simulator(program([[0]], [own]))
     simulator.start_command([0])
     simulator.run_until_idle(10_000)
-    (warning,) = simulator.overruns()
+    (warning,) = simulator.findings()
     assert warning.notes[-1] == f"what lies there is {named}"
 
 

@@ -9,9 +9,9 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.host import Runtime, RuntimeOptions
+from openwafer.sdk.host.checks import stops_at_overrun_by_environment
 from openwafer.sdk.host.ending import MAX_TOLD
 from openwafer.sdk.host.engine import EngineKind
-from openwafer.sdk.host.overruns import stops_at_overrun_by_environment
 from openwafer.sdk.program.image import Entry, Image, Place, Symbol
 from openwafer.sdk.program.program import HostName, Program
 

@@ -108,7 +108,7 @@ def left(
 ) -> tuple[int, tuple[object, ...]]:
     """The cycle of the end; what was told, the book, and the memory."""
     simulator = ran(program, [], kind, depth)
-    told = sorted(one.message for one in (*simulator.findings(), *simulator.overruns()))
+    told = sorted(one.message for one in simulator.findings())
     cycle, memory, _ = left_by(simulator)
     return cycle, (told, simulator.engine.tables.unwritten[0].tolist(), memory)
 

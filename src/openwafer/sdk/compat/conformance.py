@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from openwafer.diagnostics import Severity, counted, error
-from openwafer.sdk.fabric import overruns
+from openwafer.sdk.fabric import findings
 from openwafer.sdk.host.engine import ENGINE_VARIABLE, EngineKind
 from openwafer.sdk.host.final_state import difference, read
 from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
@@ -30,7 +30,7 @@ _CYCLES: Final = re.compile(r'"cycle_count": (\d+)')
 _REASON: Final = re.compile(
     r"^(error\b.*|\w*(?:Error|Exception)\b.*|Segmentation fault.*)$", re.MULTILINE
 )
-_OVERRUN: Final = re.compile(rf"^{Severity.WARNING}\[{overruns.CODE}\]", re.MULTILINE)
+_OVERRUN: Final = re.compile(rf"^{Severity.WARNING}\[{findings.OVERRUN_CODE}\]", re.MULTILINE)
 _EXIT_TIMEOUT: Final = 124
 
 

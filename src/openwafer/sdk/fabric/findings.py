@@ -5,18 +5,21 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from openwafer.diagnostics import Diagnostic, Severity
+from openwafer.diagnostics import Diagnostic, Severity, counted
 from openwafer.dtypes import DTYPES
 from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE, element_words
 from openwafer.sdk.fabric import check, overrun
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.overruns import place_text, stretch_name, who_text
 from openwafer.sdk.fabric.variables import Stretch, stretch_at, stretches
 from openwafer.sdk.program import mailbox as mb
+from openwafer.sdk.program.image import Image, Symbol
 from openwafer.sdk.program.mailbox import Finding
 from openwafer.sdk.program.program import Program
 
+OVERRUN_CODE: Final = "fabric-overrun"
+_MAX_NAMED: Final = 3
+"""Variables beyond the end that are named."""
 _NUMBER: Final = 0xFFFF
 _CODES: Final = {
     Finding.READ_OUTSIDE: "fabric-bounds",
@@ -37,6 +40,7 @@ _CODES: Final = {
     Finding.STREAM_IN_FLIGHT: "fabric-stream",
     Finding.OPERAND_OF_STACK: "fabric-stack",
     Finding.WRAPPED: "fabric-wrap",
+    Finding.OVERRUN: OVERRUN_CODE,
 }
 _MET: Final = frozenset(
     (
@@ -75,8 +79,14 @@ _HELP: Final = {
     "goes on when the function has ended, and others use its memory then",
     Finding.WRAPPED: "widen an operand before, as in @as(u32, a) * b; leave it where the result is "
     "to wrap",
+    Finding.OVERRUN: "an operation is as long as its first source, else as its destination: make "
+    "that extent, or the stride, fit the array",
     Finding.NO_SWITCH: "give the color .switches where its way is to change, or send NOP",
 }
+_HELP_MAP: Final = (
+    "@map ends with its shortest descriptor: make its extent, or the stride, fit the array"
+)
+_STOPPED: Final = "; without OPENWAFER_OVERRUNS=error the run goes on as the machine would"
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,10 @@ class Found:
         pe: number in the rectangle.
         place: number of its place in the source, in the program.
         kind: what it is.
-        operand: place of the operand that it concerns; of a sum, what it is.
+        operand: place of the operand that it concerns; of a sum, what it is; of an overrun,
+            the operation's code (0 is `@map`) above the operand's number: 0 is the destination,
+            the sources come behind it, and of `@map` see
+            :data:`~openwafer.sdk.ir.operations.ROLES`.
         slot: microthread; 8 is the main thread.
         entry: of the image: what the main thread ran.
         first: of the kind's numbers, 32 bits.
@@ -112,8 +125,16 @@ class Found:
 
     @property
     def word(self) -> int:
-        """First word of what a vector operation moves; 0 where there is none."""
+        """First word of what a vector operation moves; 0 where there is none.
+
+        Of an overrun it is the lowest word that was touched.
+        """
         return 0 if self.kind is Finding.WRAPPED else self.first >> mb.OTHER_SHIFT & _NUMBER
+
+    @property
+    def operation(self) -> int:
+        """Of an overrun: the operation's code, 0 for `@map`."""
+        return self.operand >> mb.OPERAND_SHIFT
 
     @property
     def other_slot(self) -> int:
@@ -133,13 +154,13 @@ class Found:
 
 def read_event(cycle: int, pe: int, a: int, b: int) -> Found:
     """A mistake from its event."""
-    finding = a & overrun.OPERAND_MASK & ~mb.FINDING
+    kind, operand = mb.read_finding(a & overrun.OPERAND_MASK)
     return Found(
         cycle=cycle,
         pe=pe,
         place=a >> overrun.PLACE_SHIFT,
-        kind=Finding(finding >> mb.FINDING_SHIFT),
-        operand=finding & (1 << mb.FINDING_SHIFT) - 1,
+        kind=kind,
+        operand=operand,
         slot=(a >> overrun.SLOT_SHIFT) & overrun.SLOT_MASK,
         entry=(a >> overrun.ENTRY_SHIFT) & overrun.ENTRY_MASK,
         first=b & 0xFFFFFFFF,
@@ -148,45 +169,140 @@ def read_event(cycle: int, pe: int, a: int, b: int) -> Found:
 
 
 def by_place(found: Iterable[Found], program: Program) -> tuple[tuple[Found, int], ...]:
-    """The first one of each place, kind and variable, and how many images do the same."""
+    """The first one of each place, kind and variable, and how many images do the same.
+
+    Overruns come first. Of extents there is nothing where an overrun at the same place tells more.
+    """
     images = program.images_by_number
     first: dict[tuple[int, Finding, int], Found] = {}
     groups: dict[tuple[int, Finding, int], set[int]] = {}
-    for one in sorted(found, key=lambda one: (one.cycle, one.pe, one.operand)):
-        key = one.place, one.kind, _begin_of(one, stretches(program.images[int(images[one.pe])]))
+    overrun_at: set[int] = set()
+    for one in sorted(found, key=_order):
+        if one.kind is Finding.OVERRUN:
+            overrun_at.add(one.place)
+        elif one.kind is Finding.EXTENTS and one.place in overrun_at:
+            continue
+        image = int(images[one.pe])
+        key = one.place, one.kind, _what_of(one, stretches(program.images[image]))
         first.setdefault(key, one)
-        groups.setdefault(key, set()).add(int(images[one.pe]))
+        groups.setdefault(key, set()).add(image)
     return tuple((one, len(groups[key])) for key, one in first.items())
 
 
-def diagnostic(one: Found, program: Program, num_images: int = 1) -> Diagnostic:
+def _order(one: Found) -> tuple[bool, int, int, int]:
+    is_overrun = one.kind is Finding.OVERRUN  # of which a PE tells in the order of its operations
+    return not is_overrun, one.cycle, one.pe, 0 if is_overrun else one.operand
+
+
+def diagnostic(
+    one: Found, program: Program, severity: Severity = Severity.WARNING, num_images: int = 1
+) -> Diagnostic:
     """A mistake in words; `num_images` make it at the same place."""
     x, y = program.place_of(one.pe)
     image = program.images[int(program.image_of[y, x])]
-    said = _SENTENCES[one.kind](one, stretches(image))
-    who = who_text(image, one.slot, one.entry)
-    notes = [f"{place_text(program, one.place)}{who}, cycle {one.cycle}"]
+    known = stretches(image)
+    is_overrun = one.kind is Finding.OVERRUN
+    subject = f"@{_overrunning(one)[0]} of PE ({x}, {y})" if is_overrun else f"PE ({x}, {y})"
+    when = "" if is_overrun else f", cycle {one.cycle}"
+    who = _who_text(image, one.slot, one.entry)
+    notes = [f"{_place_text(program, one.place)}{who}{when}"]
     if one.kind in _MET:
-        where = place_text(program, one.other_place).rstrip(", ")
+        where = _place_text(program, one.other_place).rstrip(", ")
         notes.append(f"microthread {one.other_slot} runs the operation {where}")
+    if is_overrun:
+        notes += _met_by_overrun(one, known)
     if num_images > 1:
         notes.append(f"{num_images} distinct images do the same, this PE's is the first")
-    message = f"PE ({x}, {y}) {said}"
-    code, remedy = _CODES[one.kind], _HELP[one.kind]
-    return Diagnostic(Severity.WARNING, code, message, notes=tuple(notes), help=remedy)
+    return Diagnostic(
+        severity,
+        _CODES[one.kind],
+        f"{subject} {_SENTENCES[one.kind](one, known)}",
+        notes=tuple(notes),
+        help=_remedy(one, severity),
+    )
+
+
+def _remedy(one: Found, severity: Severity) -> str:
+    if one.kind is not Finding.OVERRUN:
+        return _HELP[one.kind]
+    remedy = _HELP[one.kind] if one.operation else _HELP_MAP
+    return remedy + _STOPPED if severity is Severity.ERROR else remedy
+
+
+def _who_text(image: Image, slot: int, entry: int) -> str:
+    """The microthread of a slot, or what the main thread ran."""
+    return (
+        f"in '{image.entries[entry].function}'" if slot == w.MAIN_SLOT else f"in microthread {slot}"
+    )
+
+
+def _place_text(program: Program, number: int) -> str:
+    """A place in the source, to be followed by who did something there; nothing for none."""
+    if not number < len(program.places):
+        return ""
+    place = program.places[number]
+    return f"at {place.file}:{place.line} ({place.function}), "
 
 
 _Known = tuple[Stretch, ...]
 
 
-def _begin_of(one: Found, known: _Known) -> int:
+def _what_of(one: Found, known: _Known) -> int:
     """What tells mistakes of one place apart: of what is in flight, where the variable begins."""
+    if one.kind is Finding.OVERRUN:
+        return one.operand
     is_operand = one.kind is Finding.OPERAND_IN_FLIGHT and known
     return stretch_at(known, one.word).begin if is_operand else one.word
 
 
+def _stretch_name(stretch: Stretch) -> str:
+    if stretch.symbol is not None:
+        return f"'{stretch.symbol.name}' ({_type(stretch.symbol)})"
+    return "the stack" if stretch.is_stack else "no variable"
+
+
+def _type(symbol: Symbol) -> str:
+    dims = ", ".join(map(str, symbol.shape))
+    return f"[{dims}]{symbol.element_type}" if dims else symbol.element_type
+
+
 def _name(known: _Known, word: int) -> str:
-    return stretch_name(stretch_at(known, word)) if known else "memory"
+    return _stretch_name(stretch_at(known, word)) if known else "memory"
+
+
+def _overrunning(one: Found) -> tuple[str, int, str]:
+    """Name of an operation, words of the operand's element, and what was done with them."""
+    number = one.operand & mb.OPERAND_MASK
+    if one.operation == 0:
+        return "map", 1 + (number >> 1), "read" if number & 1 else "wrote"
+    op = VECTOR_OPS_BY_CODE[one.operation]
+    size = element_words((op.destination, *op.sources)[number])
+    return op.name, size, "read" if number else "wrote"
+
+
+def _overrun(one: Found, known: _Known) -> str:
+    own = stretch_at(known, one.first & _NUMBER)
+    _, size, verb = _overrunning(one)
+    if own.symbol is None and not own.is_stack:
+        return f"{verb} memory in which no variable lies"
+    below = -(-max(0, own.begin - one.word) // size)
+    above = -(-max(0, one.second + 1 - own.end) // size)
+    num, where = max((above, "behind the end"), (below, "before the start"))
+    return f"{verb} up to {counted(num, 'element')} {where} of {_stretch_name(own)}"
+
+
+def _met_by_overrun(one: Found, known: _Known) -> list[str]:
+    """What lies between the outermost words besides the variable itself, the nearest first.
+
+    Words of no variable are left out where there is anything else.
+    """
+    own = stretch_at(known, one.first & _NUMBER)
+    touched = [at for at in known if at.begin <= one.second and at.end > one.word and at != own]
+    touched.sort(key=lambda at: max(at.begin - own.end, own.begin - at.end))
+    names = [_stretch_name(at) for at in touched if at.symbol is not None or at.is_stack]
+    names = names or [_stretch_name(at) for at in touched]
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return [f"what lies there is {', '.join(names[:_MAX_NAMED])}{more}"] if names else []
 
 
 def _outside(one: Found, known: _Known) -> str:
@@ -203,9 +319,9 @@ def _outside(one: Found, known: _Known) -> str:
 def _element(own: Stretch, address: int) -> str:
     """The element of a variable that lies at a byte, or would."""
     if own.symbol is None:
-        return stretch_name(own)
+        return _stretch_name(own)
     size = max(1, own.symbol.num_bytes // max(1, prod(own.symbol.shape)))
-    return f"element {(address - WORD_BYTES * own.begin) // size} of {stretch_name(own)}"
+    return f"element {(address - WORD_BYTES * own.begin) // size} of {_stretch_name(own)}"
 
 
 def _division(_one: Found, _known: _Known) -> str:
@@ -326,4 +442,5 @@ _SENTENCES: Final[dict[Finding, Callable[[Found, _Known], str]]] = {
     Finding.STREAM_IN_FLIGHT: _stream_in_flight,
     Finding.OPERAND_OF_STACK: _of_stack,
     Finding.WRAPPED: _wrapped,
+    Finding.OVERRUN: _overrun,
 }

@@ -96,7 +96,7 @@ def look(s: State, pe: int, who: int, first: int, low: int, high: int) -> None:
     if not is_news(s, pe, image << IMAGE_SHIFT | place << SLOT_SHIFT | operand, s[w.G_NOW]):
         return
     a = who | s[processor_row(pe) + w.P_ENTRY] << ENTRY_SHIFT
-    queues.record(s, w.E_OVERRUN, pe, a, first | low << LOW_SHIFT | high << HIGH_SHIFT)
+    queues.record(s, w.E_FINDING, pe, a, first | low << LOW_SHIFT | high << HIGH_SHIFT)
     if s[w.G_STOPS_AT_OVERRUN]:
         queues.fail(s, w.ERROR_OVERRUN, pe, 0, 0)
 

@@ -14,7 +14,6 @@ from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.engine import Engine
 from openwafer.sdk.fabric.findings import Found
 from openwafer.sdk.fabric.load import load
-from openwafer.sdk.fabric.overruns import Overrun, by_place, diagnostic, distinct, read_event
 from openwafer.sdk.fabric.patience import Patience, tell_interrupted
 from openwafer.sdk.fabric.report import Lost, Report
 from openwafer.sdk.fabric.snapshots import Snapshot
@@ -104,7 +103,6 @@ class _Books:
     prints: list[Print] = field(default_factory=list)
     landings: list[Landing] = field(default_factory=list)
     lost: Counter[Lost] = field(default_factory=Counter)
-    overruns: list[Overrun] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)
 
     def copy(self) -> "_Books":
@@ -115,7 +113,6 @@ class _Books:
             self.prints.copy(),
             self.landings.copy(),
             self.lost.copy(),
-            self.overruns.copy(),
             self.found.copy(),
         )
 
@@ -349,30 +346,17 @@ class Simulator:
             sorted(self._books.landings, key=lambda e: (e.cycle, e.y, e.x, e.color, e.link, e.data))
         )
 
-    def overruns(self) -> tuple[Diagnostic, ...]:
-        """A warning for each operation so far that went over the end of a variable.
-
-        One for each operand and place in the source: the first one, by PE in a cycle. Where they
-        are errors there are no warnings.
-        """
-        found = by_place(
-            () if self._options.stops_at_overrun else self._books.overruns, self._program
-        )
-        return tuple(diagnostic(one, self._program, Severity.WARNING, num) for one, num in found)
-
     def findings(self) -> tuple[Diagnostic, ...]:
-        """A warning for each mistake that was found so far, by cycle.
+        """A warning for each mistake that was found so far: overruns by cycle, then the others.
 
-        Extents are passed over where an overrun at the same place tells more.
+        One for each kind, place in the source and variable, or operand that leaves its variable:
+        the first one, by PE in a cycle. Where overruns are errors, they are no warnings.
         """
-        told = {one.place for one in self._books.overruns}
-        news = [
-            one
-            for one in self._books.found
-            if one.kind is not Finding.EXTENTS or one.place not in told
-        ]
-        found = findings.by_place(news, self._program)
-        return tuple(findings.diagnostic(one, self._program, num) for one, num in found)
+        return tuple(
+            findings.diagnostic(one, self._program, num_images=num)
+            for one, num in findings.by_place(self._books.found, self._program)
+            if not (self._options.stops_at_overrun and one.kind is Finding.OVERRUN)
+        )
 
     def left_over(self, *, is_at_rest: bool) -> tuple[Diagnostic, ...]:
         """A warning for each kind of wavelets that no PE has taken, or that still move."""
@@ -469,8 +453,9 @@ class Simulator:
         if self._state[w.G_ERROR] != w.ERROR_OVERRUN:
             return Report(self._program, self._state, self._books.lost).stopped()
         pe = int(self._state[w.G_ERROR_PE])
-        first = next(one for one in distinct(self._books.overruns, self._program) if one.pe == pe)
-        return OpenwaferError(diagnostic(first, self._program, Severity.ERROR))
+        ours = [one for one in self._books.found if one.pe == pe and one.kind is Finding.OVERRUN]
+        first = min(ours, key=lambda one: one.cycle)
+        return OpenwaferError(findings.diagnostic(first, self._program, Severity.ERROR))
 
     def _place_sources(self) -> None:
         """Hand what waits to be injected to the compiled core, as one table."""
@@ -530,8 +515,6 @@ class Simulator:
             elif kind == w.E_PRINT:
                 text = "".join(chr(c) for c in state[w.TEXT + a : w.TEXT + a + b].tolist())
                 self._books.prints.append(Print(cycle, x, y, text))
-            elif kind == w.E_OVERRUN:
-                self._books.overruns.append(read_event(cycle, pe, a, b))
             elif kind == w.E_FINDING:
                 self._books.found.append(findings.read_event(cycle, pe, a, b))
             else:

@@ -402,11 +402,9 @@ E_SINK: Final = 2
 E_PRINT: Final = 3
 E_LOST: Final = 4
 """A wavelet left the rectangle."""
-E_OVERRUN: Final = 5
-"""A vector operation went over the end of a variable; :mod:`~openwafer.sdk.fabric.overrun` packs
-it."""
-E_FINDING: Final = 6
-"""A mistake of the program; :mod:`~openwafer.sdk.fabric.check` packs it."""
+E_FINDING: Final = 5
+"""A mistake of the program; :mod:`~openwafer.sdk.fabric.check` packs it, and
+:mod:`~openwafer.sdk.fabric.overrun` an operation that went over the end of a variable."""
 EVENT_WORDS: Final = 6
 
 # Errors that stop the machine.

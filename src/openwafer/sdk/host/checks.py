@@ -3,15 +3,21 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
-from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.fabric import Simulator, findings
 from openwafer.sdk.host.copies import RegionMemory, short_copy, width_of_copy
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.tensors import DataType
 from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.program.environment import CHECK_VARIABLE, choice
 from openwafer.sdk.program.program import HostName
+
+OVERRUN_CODES: Final = (findings.OVERRUN_CODE, "host-overrun")
+"""Of operations of PEs, and of copies."""
+OVERRUNS_VARIABLE: Final = "OPENWAFER_OVERRUNS"
+"""Environment variable that says whether an overrun is a warning or an error."""
 
 
 class Check(StrEnum):
@@ -39,6 +45,15 @@ def check_of_environment() -> Check:
     Raises OpenwaferError when it says nothing that is known.
     """
     return Check(choice(CHECK_VARIABLE, Check, "check-unknown", f"not one of {', '.join(Check)}"))
+
+
+def stops_at_overrun_by_environment() -> bool:
+    """Whether the environment makes an overrun an error; it is a warning otherwise.
+
+    Raises OpenwaferError when the environment says neither.
+    """
+    known = (str(Severity.WARNING), str(Severity.ERROR))
+    return choice(OVERRUNS_VARIABLE, known, "overruns-unknown") == Severity.ERROR
 
 
 @dataclass
@@ -84,8 +99,7 @@ class Warnings:
         copies = [*self.copies.values(), *short]
         told = [one for one in copies if is_checked or one.severity is not Severity.NOTE]
         return (
-            *(*self.overruns.values(), *simulator.overruns()),
-            *(*simulator.findings(), *told),
+            *(*self.overruns.values(), *simulator.findings(), *told),
             *(*self.unfinished, *self.left_over),
         )
 

@@ -19,10 +19,12 @@ from openwafer.sdk.fabric import Print, Simulator
 from openwafer.sdk.host import copies, tensors
 from openwafer.sdk.host.arguments import raw_arguments
 from openwafer.sdk.host.checks import (
+    OVERRUN_CODES,
     Check,
     Warnings,
     as_errors,
     check_of_environment,
+    stops_at_overrun_by_environment,
 )
 from openwafer.sdk.host.copies import region_memory
 from openwafer.sdk.host.ending import Ending, judged_at_end
@@ -43,7 +45,6 @@ from openwafer.sdk.host.operations import (
     Wait,
     Words,
 )
-from openwafer.sdk.host.overruns import stops_at_overrun_by_environment
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.rules import Rules
 from openwafer.sdk.host.sim_log import SimLog, wants_landings, warn_of_debug_words
@@ -199,7 +200,7 @@ class Runtime:
 
     def overruns(self) -> tuple[Diagnostic, ...]:
         """A warning for each copy, and each vector operation, over the end of a variable."""
-        return (*self._warnings.overruns.values(), *self._loaded().overruns())
+        return tuple(one for one in self.findings() if one.code in OVERRUN_CODES)
 
     def findings(self) -> tuple[Diagnostic, ...]:
         """A warning for each mistake that was found; in checked runs also notes of short copies."""

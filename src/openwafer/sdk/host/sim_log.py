@@ -64,7 +64,7 @@ class SimLog:
         yield "Create from program"
         yield f"dimX={columns}, dimY={rows}"
         yield from self._events()
-        for warning in (*self._simulator.overruns(), *self._simulator.findings()):
+        for warning in self._simulator.findings():
             yield from render(warning).splitlines()
         counts = self._statistics()
         yield (

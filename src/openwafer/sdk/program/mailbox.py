@@ -187,6 +187,9 @@ class Finding(IntEnum):
     """The operation's code with an address's word behind it."""
     WRAPPED = 18
     """The operands' bits; the place is :func:`wrap_of` what was computed."""
+    OVERRUN = 19
+    """Told: first word of the first element with the lowest word behind it; the highest word. Its
+    operand is :func:`operand_of`, or a role of a map."""
 
 
 def finding_of(kind: Finding, place: int = 0) -> int:
@@ -195,6 +198,14 @@ def finding_of(kind: Finding, place: int = 0) -> int:
     It lies below 256.
     """
     return FINDING | kind << FINDING_SHIFT | place
+
+
+def read_finding(number: int) -> tuple[Finding, int]:
+    """The kind and the place of :func:`finding_of`; what is no finding is an overrun's operand."""
+    if not number & FINDING:
+        return Finding.OVERRUN, number
+    number &= ~FINDING
+    return Finding(number >> FINDING_SHIFT), number & (1 << FINDING_SHIFT) - 1
 
 
 WRAP_OPS: Final = ("add", "sub", "mul")
