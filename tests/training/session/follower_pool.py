@@ -4,6 +4,7 @@ Until the connections of a run are collected, they have threads that wake a hund
 """
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -57,6 +58,10 @@ class FollowerPool:
         self._followers = [
             forked.start(_follow_runs, port, rank) for rank in range(1, num_followers + 1)
         ]
+
+    def pid(self, rank: int) -> int:
+        """Of the process that is this system in all runs; this one leads."""
+        return self._followers[rank - 1].pid or 0 if rank else os.getpid()
 
     @contextmanager
     def systems(self, size: int) -> Iterator[Systems]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from openwafer.training.models import UserModule
 from openwafer.training.session import ExportFormat, RunConfig, Session
 from openwafer.training.session.config_sections import ScheduleConfig, StreamingConfig
 from openwafer.training.stream.plan.placement import StoreTier
-from tests.tables import checkerboard
+from tests.tables import case
 from tests.training.session.tiny_runs import (
     TinyData,
     differing,
@@ -66,7 +67,14 @@ def exported(config: RunConfig) -> Mapping[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-@pytest.mark.parametrize(("tier", "clip_norm"), checkerboard(TIERS, (None, 0.1)))
+# By default test_covering_runs resumes runs with averages, and this one layers that rest.
+@pytest.mark.parametrize(
+    ("tier", "clip_norm"),
+    [
+        case(tier, clip, by_default=(tier, clip) == (StoreTier.DISK, 0.1))
+        for tier, clip in product(TIERS, (None, 0.1))
+    ],
+)
 def test_the_average_is_torchs_after_save_and_resume(
     data: TinyData, tmp_path: Path, tier: StoreTier, clip_norm: float | None
 ) -> None:
@@ -76,6 +84,7 @@ def test_the_average_is_torchs_after_save_and_resume(
     assert differing(exported(config), expected(config)) == []
 
 
+@pytest.mark.slow
 def test_a_resident_run_goes_on_with_the_average_of_a_streamed_one(
     data: TinyData, tmp_path: Path
 ) -> None:

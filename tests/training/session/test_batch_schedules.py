@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.building import largest_block, tokenizer_of
 from openwafer.training.session.config_sections import BatchConfig, ScheduleConfig, StreamingConfig
 from openwafer.training.stream.plan.placement import StoreTier
-from tests.tables import case, checkerboard
+from tests.tables import case
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.tiny_runs import (
     GPT,
@@ -88,8 +89,17 @@ def looped(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> Mapping[
 
 
 @pytest.fixture(scope="module")
-def unbroken(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
-    return train_quietly(growing(data, tmp_path_factory.mktemp("unbroken")))
+def told() -> io.StringIO:
+    """What the unbroken run prints."""
+    return io.StringIO()
+
+
+@pytest.fixture(scope="module")
+def unbroken(
+    data: TinyData, tmp_path_factory: pytest.TempPathFactory, told: io.StringIO
+) -> TrainResult:
+    config = growing(data, tmp_path_factory.mktemp("unbroken"))
+    return Session(config, console=Console(file=told, width=200)).train()
 
 
 STREAMED = tiny_config(TinyData(Path(), Path(), Path()), Path()).streaming
@@ -105,8 +115,9 @@ def test_a_streamed_growing_run_equals_the_plain_loop(
     assert differing(saved_parameters(unbroken), looped) == []
 
 
-# Runs that stopped equal from disk what an unbroken one leaves.
-@pytest.mark.parametrize("way", [case(way, by_default=way == "resident") for way in WAYS])
+# By default a run that stopped equals from disk what an unbroken one leaves.
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
 def test_a_growing_run_equals_the_plain_loop(
     data: TinyData, tmp_path: Path, looped: Mapping[str, torch.Tensor], way: str
 ) -> None:
@@ -114,7 +125,13 @@ def test_a_growing_run_equals_the_plain_loop(
     assert differing(saved_parameters(train_quietly(config)), looped) == []
 
 
-@pytest.mark.parametrize(("tier", "stop"), checkerboard(TIERS, [2, 3, 4], one_in=3))
+@pytest.mark.parametrize(
+    ("tier", "stop"),
+    [
+        case(tier, stop, by_default=(tier, stop) == (StoreTier.DISK, 4))
+        for tier, stop in product(TIERS, [2, 3, 4])
+    ],
+)
 def test_a_growing_run_that_stopped_equals_the_unbroken_one(
     data: TinyData, tmp_path: Path, unbroken: TrainResult, tier: StoreTier, stop: int
 ) -> None:
@@ -127,8 +144,9 @@ def test_a_growing_run_that_stopped_equals_the_unbroken_one(
 
 
 def test_a_size_that_steps_were_trained_with_stays(data: TinyData, tmp_path: Path) -> None:
-    config = growing(data, tmp_path)
-    train_quietly(replace(config, steps=4, batch=replace(BATCH, schedule=CHANGES[:2])))
+    batch = replace(BATCH, schedule=CHANGES[:1])
+    config = replace(growing(data, tmp_path), steps=4, batch=batch)
+    train_quietly(replace(config, steps=3))
     other = replace(BATCH, schedule=(SizeChange(2, 12),))
     with pytest.raises(OpenwaferError, match=r"changes of batch.schedule that are still to come"):
         Session(replace(config, batch=other), console=quiet()).resume()
@@ -169,7 +187,9 @@ def test_the_noise_of_a_step_is_that_of_its_own_batch(
     data: TinyData, tmp_path: Path, watched: Watched
 ) -> None:
     """The third step, of samples 8 to 16, is the second of a run with 8 samples in each."""
-    config = replace(growing(data, tmp_path), model=replace(GPT, dropout=0.0), noise_scale=watched)
+    grown_batch = replace(BATCH, schedule=CHANGES[:1])
+    config = replace(growing(data, tmp_path), steps=3, batch=grown_batch, noise_scale=watched)
+    config = replace(config, model=replace(GPT, dropout=0.0))
     config = replace(config, optimizer=replace(config.optimizer, learning_rate=1e-30))
     train_quietly(config)
     fixed_batch = BatchConfig(8, 12, micro_batch_size=PIECE)
@@ -207,14 +227,13 @@ def test_a_smaller_batch_keeps_to_the_memory_of_a_larger_one(
     # Of few tokens, so that gradients are a large part of what a device holds.
     batch = BatchConfig(size=1, sequence_length=2, micro_batch_size=1, schedule=(SizeChange(2, 3),))
     tied = replace(GPT, has_tied_embeddings=True)
-    config = replace(growing(data, tmp_path), model=tied, batch=batch)
+    config = replace(growing(data, tmp_path), steps=3, model=tied, batch=batch)
     peak_bytes = Session(config, console=quiet()).plan().predicted_peak_bytes
     assert train_quietly(replace(config, device_memory=peak_bytes)).is_complete
 
 
-def test_a_run_tells_its_sizes(data: TinyData, tmp_path: Path) -> None:
-    told = io.StringIO()
-    Session(growing(data, tmp_path), console=Console(file=told, width=200)).train()
+@pytest.mark.usefixtures("unbroken")
+def test_a_run_tells_its_sizes(told: io.StringIO) -> None:
     assert "4 samples a step, 8 from step 2 on, 12 from step 3 on, 4 from step 5 on" in (
         told.getvalue()
     )

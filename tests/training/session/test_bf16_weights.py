@@ -47,6 +47,7 @@ def config_of(data: TinyData, folder: Path, tier: StoreTier = StoreTier.DRAM) ->
     )
 
 
+@pytest.mark.slow
 def test_masters_and_weights_are_those_of_the_loop(data: TinyData, tmp_path: Path) -> None:
     config = config_of(data, tmp_path)
     result, masters = train_quietly(config), master_loop(config)
@@ -79,6 +80,7 @@ def test_masters_begin_as_the_fp32_weights_of_the_same_seed(data: TinyData, tmp_
     assert differing(masters, dict(first.named_parameters())) == []
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_with_the_same_masters(data: TinyData, tmp_path: Path) -> None:
     config = replace(config_of(data, tmp_path / "cut", StoreTier.DISK), steps=6)
     train_quietly(replace(config, steps=3))

@@ -33,11 +33,25 @@ def config_of(data: TinyData, folder: Path, tier: StoreTier, num_tokens: int) ->
     return replace(config, model=model, batch=BatchConfig(size=1, sequence_length=num_tokens))
 
 
-@pytest.mark.parametrize("num_tokens", [3, 12])
+@pytest.fixture(scope="module")
+def of_few_tokens(
+    data: TinyData, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[RunRecord, str]:
+    return run_of(config_of(data, tmp_path_factory.mktemp("few"), StoreTier.DRAM, num_tokens=3))
+
+
 def test_experts_cross_the_link_once_a_pass_if_they_are_used(
-    data: TinyData, tmp_path: Path, num_tokens: int
+    of_few_tokens: tuple[RunRecord, str],
 ) -> None:
-    run, _ = run_of(config_of(data, tmp_path, StoreTier.DRAM, num_tokens))
+    check_of_link(of_few_tokens[0])
+
+
+@pytest.mark.slow
+def test_many_tokens_use_more_of_the_experts(data: TinyData, tmp_path: Path) -> None:
+    check_of_link(run_of(config_of(data, tmp_path, StoreTier.DRAM, num_tokens=12))[0])
+
+
+def check_of_link(run: RunRecord) -> None:
     experts = run.plan.experts
     assert experts is not None
     others = run.plan.step_bytes.fetch - 2 * experts.used_bytes
@@ -46,8 +60,8 @@ def test_experts_cross_the_link_once_a_pass_if_they_are_used(
     assert all((used or 0) < experts.weights_bytes for _, used in rows)
 
 
-def test_the_plan_shows_the_experts_that_are_used(data: TinyData, tmp_path: Path) -> None:
-    run, printed = run_of(config_of(data, tmp_path, StoreTier.DRAM, num_tokens=3))
+def test_the_plan_shows_the_experts_that_are_used(of_few_tokens: tuple[RunRecord, str]) -> None:
+    run, printed = of_few_tokens
     experts = run.plan.experts
     assert isinstance(experts, ExpertUse)
     assert (experts.layers, experts.experts) == (2, 32)

@@ -127,7 +127,8 @@ def test_stores_of_three_systems_go_on_over_others_with_no_step_repeated(
     assert stores_of(run) == left
 
 
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 2])
 def test_one_store_goes_on_over_all_systems_with_no_step_repeated(
     runs: BrokenRuns, size: int
 ) -> None:
@@ -182,6 +183,7 @@ def test_stores_stay_where_the_model_has_other_weights_by_now(runs: BrokenRuns) 
     assert runs.differing(runs.go_on(run, 2)) == []
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_an_interrupted_run_has_written_is_not_written_again(
     runs: BrokenRuns,
 ) -> None:
@@ -230,6 +232,7 @@ def test_a_kill_while_stores_are_deleted_loses_no_step(
     assert stores_of(run) == ["store", "store-1", "store-2"]
 
 
+@pytest.mark.slow
 def test_stores_that_an_earlier_program_has_renamed_are_not_passed_over(
     runs: BrokenRuns,
 ) -> None:

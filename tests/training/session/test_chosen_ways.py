@@ -7,8 +7,8 @@ import pytest
 
 from openwafer import atomic_file
 from openwafer.training.noise_scale import Watched
-from openwafer.training.plan_record import Mode
-from openwafer.training.session import Session
+from openwafer.training.plan_record import Mode, PlanRecord
+from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config_sections import BatchConfig
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.stream.plan.placement import StoreTier
@@ -81,14 +81,26 @@ def test_systems_that_have_not_met_stream(data: TinyData, tmp_path: Path) -> Non
     assert "is measured when they meet" in plan.choice.reason
 
 
-def test_a_run_goes_on_as_was_chosen_when_it_began(data: TinyData, tmp_path: Path) -> None:
-    config = open_config(data, tmp_path, SMALL)
+def begun(config: RunConfig) -> PlanRecord:
+    """The plan that a run was begun with."""
     before = planned(config).report
     folder = RunFolder(config.path)
     folder.path.mkdir()
     atomic_file.write_text(folder.plan, to_json(before))
     folder.config.touch()
+    return before
+
+
+def test_a_run_goes_on_as_was_chosen_when_it_began(data: TinyData, tmp_path: Path) -> None:
+    config = open_config(data, tmp_path, SMALL)
+    before = begun(config)
     # By itself, this one would stream.
     again = planned(replace(config, batch=LARGE)).report
     assert (again.mode, again.choice) == (Mode.PIPELINED, before.choice)
+
+
+@pytest.mark.slow
+def test_what_was_chosen_for_other_systems_is_chosen_anew(data: TinyData, tmp_path: Path) -> None:
+    config = open_config(data, tmp_path, SMALL)
+    assert begun(config).mode is Mode.PIPELINED
     assert planned(replace(config, batch=LARGE, systems=4)).report.mode is Mode.STREAMED

@@ -67,6 +67,7 @@ def test_routers_of_ones_own_are_found() -> None:
     assert routers(model) == {"listed.gate.weight", "stacked.router.weight"}
 
 
+@pytest.mark.slow
 def test_a_mixture_trains_as_the_loop_with_sparse_attention(data: TinyData, tmp_path: Path) -> None:
     config = replace(sparse_config(data, tmp_path, 0.75), model=MIXTRAL, steps=3)
     out = io.StringIO()

@@ -19,7 +19,7 @@ from openwafer.training.data import prepare
 from openwafer.training.metrics import METRICS_FORMAT, StepMetrics, read_lines
 from openwafer.training.models import TransformersModel, build
 from openwafer.training.models.build import with_vocab_size
-from openwafer.training.plan_record import Activations, ExpertsWay, ExpertTraffic
+from openwafer.training.plan_record import Activations, ExpertsWay, ExpertTraffic, PlanRecord
 from openwafer.training.session import RunConfig, Session, TrainResult, Weights, show_plan
 from openwafer.training.session.building import tokenizer_of
 from openwafer.training.session.config_sections import (
@@ -191,7 +191,8 @@ def received(result: TrainResult) -> torch.Tensor:
     return torch.tensor(rows[0].system_received_bytes)
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 3])
 def test_bytes_of_rows_are_those_of_the_routing(
     data: TinyData, tmp_path: Path, pool: FollowerPool, size: int
 ) -> None:
@@ -228,13 +229,24 @@ def test_norms_bring_each_gradient_to_one_system(
 
 
 def traffic_of(config: RunConfig) -> ExpertTraffic:
-    traffic = Session(config, console=quiet()).plan().expert_traffic
+    traffic = plan_of(config).expert_traffic
     assert traffic is not None
     return traffic
 
 
-def test_the_plan_counts_both_ways(data: TinyData, tmp_path: Path) -> None:
-    traffic = traffic_of(owned_config(data, tmp_path, ExpertsWay.AUTO, systems=2))
+@pytest.fixture(scope="module")
+def planned(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> PlanRecord:
+    folder = tmp_path_factory.mktemp("planned")
+    return plan_of(owned_config(data, folder, ExpertsWay.AUTO, systems=2))
+
+
+def plan_of(config: RunConfig) -> PlanRecord:
+    return Session(config, console=quiet()).plan()
+
+
+def test_the_plan_counts_both_ways(planned: PlanRecord) -> None:
+    traffic = planned.expert_traffic
+    assert traffic is not None
     experts = 2 * NUM_EXPERTS * (96 * 32 + 32 * 48) * 4
     # Both layers stay from forward to backward: weights come once, a running sum as well, and half
     # of the sums.
@@ -257,17 +269,16 @@ def test_many_tokens_for_small_experts_let_weights_be_fetched(
     assert traffic.way is ExpertsWay.FETCH
 
 
-def shown(config: RunConfig) -> str:
+def shown(plan: PlanRecord) -> str:
     console = Console(file=StringIO(), width=250)
-    show_plan(Session(config, console=quiet()).plan(), console)
+    show_plan(plan, console)
     assert isinstance(console.file, StringIO)
     [told] = [line for line in console.file.getvalue().splitlines() if line.startswith("experts")]
     return told.removeprefix("experts").strip()
 
 
-def test_the_plan_shows_the_way_with_the_bytes_of_both(data: TinyData, tmp_path: Path) -> None:
-    told = shown(owned_config(data, tmp_path, ExpertsWay.AUTO, systems=2))
-    assert told == (
+def test_the_plan_shows_the_way_with_the_bytes_of_both(planned: PlanRecord) -> None:
+    assert shown(planned) == (
         "computed by the systems that own them: each receives about 144 KiB a step of rows, and "
         "would of weights and gradients 360 KiB"
     )
@@ -275,7 +286,7 @@ def test_the_plan_shows_the_way_with_the_bytes_of_both(data: TinyData, tmp_path:
 
 def test_the_plan_shows_why_weights_are_fetched(data: TinyData, tmp_path: Path) -> None:
     config = owned_config(data, tmp_path, ExpertsWay.AUTO, systems=2)
-    told = shown(replace(config, store_systems=StoreSystems.FIRST))
+    told = shown(plan_of(replace(config, store_systems=StoreSystems.FIRST)))
     assert told == (
         "fetched by each system, for store_systems is first, not all: it receives 432 KiB a step "
         "of them"
@@ -304,6 +315,7 @@ def test_experts_of_another_code_are_refused(data: TinyData, tmp_path: Path) -> 
         Session(config, console=quiet()).plan()
 
 
+@pytest.mark.slow
 def test_owners_are_refused_over_a_store_on_disk(data: TinyData, tmp_path: Path) -> None:
     config = owned_config(data, tmp_path, systems=2)
     streaming = replace(config.streaming, store=StoreTier.DISK)

@@ -7,6 +7,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session import Sampling, Session
+from openwafer.training.session.opened_model import GeneratedTexts
 from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
 
 # Of one token, of some, and of more than the 12 that a training sample has.
@@ -26,41 +27,56 @@ def written(run: Path, prompts: tuple[str, ...], sampling: Sampling, *sets: str)
     return Session(run, sets, console=quiet()).generate_all(prompts, sampling).texts
 
 
-def test_texts_side_by_side_are_those_of_each_prompt_alone(run: Path) -> None:
-    alone = tuple(written(run, (prompt,), GREEDY)[0] for prompt in PROMPTS)
-    assert written(run, PROMPTS, GREEDY) == alone
+@pytest.fixture(scope="module")
+def found(run: Path) -> GeneratedTexts:
+    return Session(run, console=quiet()).generate_all(PROMPTS, GREEDY)
 
 
-@pytest.mark.parametrize("way", ["streaming.mode=resident", "streaming.store=disk"])
+def test_texts_side_by_side_are_those_of_each_prompt_alone(
+    run: Path, found: GeneratedTexts
+) -> None:
+    assert found.texts == tuple(written(run, (prompt,), GREEDY)[0] for prompt in PROMPTS)
+
+
+@pytest.mark.parametrize(
+    "way", [pytest.param("streaming.mode=resident", marks=pytest.mark.slow), "streaming.store=disk"]
+)
 def test_texts_are_the_same_wherever_the_weights_are(run: Path, way: str) -> None:
     assert written(run, PROMPTS, DRAWN, way) == written(run, PROMPTS, DRAWN)
 
 
-def test_a_pass_gives_each_text_a_token(run: Path) -> None:
-    found = Session(run, console=quiet()).generate_all(PROMPTS, GREEDY)
+def test_a_pass_gives_each_text_a_token(found: GeneratedTexts) -> None:
     assert len(found.pass_seconds) <= GREEDY.max_new_tokens
     assert found.step == 2
 
 
-def tight(run: Path) -> Session:
+@pytest.fixture(scope="module")
+def smallest(run: Path) -> int:
+    """Bytes that a training step takes of a device."""
+    return Session(run, console=quiet()).plan().predicted_peak_bytes
+
+
+@pytest.fixture
+def tight(run: Path, smallest: int) -> Session:
     """A session whose device has the bytes of a training step and none more."""
-    smallest = Session(run, console=quiet()).plan().predicted_peak_bytes
     return Session(run, [f"device_memory={smallest}", "streaming.mode=streamed"], console=quiet())
 
 
-def test_texts_are_written_within_the_device_budget(run: Path) -> None:
-    assert tight(run).generate_all(PROMPTS, GREEDY).texts == written(run, PROMPTS, GREEDY)
+def test_texts_are_written_within_the_device_budget(tight: Session, found: GeneratedTexts) -> None:
+    assert tight.generate_all(PROMPTS, GREEDY).texts == found.texts
 
 
-def test_prompts_of_more_tokens_than_a_training_step_pass_in_groups(run: Path) -> None:
+def test_prompts_of_more_tokens_than_a_training_step_pass_in_groups(
+    run: Path, tight: Session
+) -> None:
     prompts = ("5 squared is 25",) * 30
-    assert tight(run).generate_all(prompts, GREEDY).texts == written(run, prompts[:1], GREEDY) * 30
+    assert tight.generate_all(prompts, GREEDY).texts == written(run, prompts[:1], GREEDY) * 30
 
 
-def test_texts_whose_keys_and_values_outgrow_the_device_are_refused(run: Path) -> None:
+def test_texts_whose_keys_and_values_outgrow_the_device_are_refused(tight: Session) -> None:
     wanted = r"keys and values of 400 texts will take [\d,]+ bytes.*\n.*write fewer texts"
     with pytest.raises(OpenwaferError, match=wanted):
-        tight(run).generate_all(["3"] * 400, GREEDY)
+        tight.generate_all(["3"] * 400, GREEDY)
 
 
 def test_no_prompt_gives_no_text(run: Path) -> None:

@@ -65,6 +65,7 @@ def test_a_run_equals_the_plain_loop_under_the_same_setting(
         assert differing(found, plain_loop(config)) == []
 
 
+@pytest.mark.slow
 def test_a_run_on_two_systems_equals_the_plain_loop_under_the_same_setting(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

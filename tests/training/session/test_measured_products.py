@@ -2,10 +2,12 @@
 
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 import torch
@@ -28,6 +30,7 @@ from tests.training.session.tiny_runs import (
 )
 
 STEPS = 5
+Whole: TypeAlias = Callable[[str], Mapping[str, torch.Tensor]]
 WAYS: dict[str, WrittenProducts] = {
     "skips zeros": {"*": 1},
     "is dense": {"*": None},
@@ -64,30 +67,34 @@ def test_a_run_writes_into_its_config_what_it_has_measured(data: TinyData, tmp_p
 
 
 @pytest.fixture(scope="module")
-def whole(
-    data: TinyData, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Mapping[str, torch.Tensor]]:
-    """What unbroken runs leave, by how they multiply."""
-    folder = tmp_path_factory.mktemp("whole")
-    configs = {name: config_of(data, folder / name, way) for name, way in WAYS.items()}
-    return {name: saved_arrays(train_quietly(config)) for name, config in configs.items()}
+def whole(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """What an unbroken run leaves that multiplies in one of the ways, trained once."""
+
+    @cache
+    def train(way: str) -> Mapping[str, torch.Tensor]:
+        config = config_of(data, tmp_path_factory.mktemp("whole"), WAYS[way])
+        return saved_arrays(train_quietly(config))
+
+    return train
 
 
 @pytest.mark.parametrize("way", [case(name, by_default=name == "is mixed") for name in WAYS])
 def test_a_resumed_run_multiplies_as_it_began_whatever_a_measurement_would_say(
-    data: TinyData, tmp_path: Path, whole: dict[str, Mapping[str, torch.Tensor]], way: str
+    data: TinyData, tmp_path: Path, whole: Whole, way: str
 ) -> None:
     config = config_of(data, tmp_path, WAYS[way])
     train_quietly(replace(config, steps=2))
     broken = Session(replace(config, sparse_products=Products.MEASURED), console=quiet()).resume()
-    assert differing(whole[way], saved_arrays(broken)) == []
+    assert differing(whole(way), saved_arrays(broken)) == []
     assert kept_products(config) == WAYS[way]
 
 
-def test_the_ways_to_multiply_differ_in_bits(whole: dict[str, Mapping[str, torch.Tensor]]) -> None:
-    assert all(differing(*two) for two in combinations(whole.values(), 2))
+@pytest.mark.slow
+def test_the_ways_to_multiply_differ_in_bits(whole: Whole) -> None:
+    assert all(differing(*two) for two in combinations(map(whole, WAYS), 2))
 
 
+@pytest.mark.slow
 def test_the_config_of_a_measured_run_repeats_it_bit_for_bit(
     data: TinyData, tmp_path: Path
 ) -> None:

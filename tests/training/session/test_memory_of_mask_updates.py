@@ -1,6 +1,7 @@
 """A plan sets memory aside for the gradients of whole weights by which RigL grows."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from openwafer.training.session.config_sections import BatchConfig
 from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.sparsity.products import Products
-from tests.tables import checkerboard
+from tests.tables import case
 from tests.training.session.tiny_runs import TinyData, quiet, tiny_config, train_quietly
 
 # Of weights that are larger than activations.
@@ -36,7 +37,11 @@ def config_of(data: TinyData, folder: Path, mode: Mode, products: Products) -> R
 
 
 @pytest.mark.parametrize(
-    ("mode", "products"), checkerboard(MODES, (Products.DENSE, Products.SPARSE))
+    ("mode", "products"),
+    [
+        case(mode, products, by_default=(mode, products) == (Mode.STREAMED, Products.DENSE))
+        for mode, products in product(MODES, (Products.DENSE, Products.SPARSE))
+    ],
 )
 def test_no_step_takes_more_than_planned(
     data: TinyData, tmp_path: Path, mode: Mode, products: Products
@@ -48,7 +53,7 @@ def test_no_step_takes_more_than_planned(
     assert max(usual, again) <= updating <= planned
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [case(mode, by_default=mode is Mode.RESIDENT) for mode in MODES])
 def test_what_is_planned_beside_is_that_of_one_layer_or_of_all(
     data: TinyData, tmp_path: Path, mode: Mode
 ) -> None:

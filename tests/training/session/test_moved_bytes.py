@@ -148,6 +148,7 @@ def speculating(data: TinyData, folder: Path, clip_norm: float) -> RunConfig:
     return replace(config, model=replace(GPT, num_layers=12, hidden_size=64))
 
 
+@pytest.mark.slow
 def test_a_step_that_is_not_clipped_moves_what_the_plan_says(
     data: TinyData, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from openwafer.training.metrics import METRICS_FORMAT, VALIDATION_FORMAT, read_l
 from openwafer.training.metrics.run_record import PLAN
 from openwafer.training.models import TransformersModel, UserModule
 from openwafer.training.noise_scale import Watched
-from openwafer.training.plan_record import Mode
+from openwafer.training.plan_record import Mode, PlanRecord
 from openwafer.training.session import RunConfig, Session, TrainResult, Weights, load_config
 from openwafer.training.session.config_sections import (
     BatchConfig,
@@ -29,6 +29,7 @@ from openwafer.training.session.plan_table import show_plan
 from openwafer.training.sparsity.options import SparsityGroup
 from openwafer.training.step import LossScaling
 from openwafer.training.stream.plan.placement import StoreTier
+from tests.tables import case
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.tiny_model import RememberedModel
 from tests.training.session.tiny_runs import (
@@ -105,6 +106,7 @@ def test_stages_equal_the_plain_loop_and_compare_the_weights_that_they_share(
     assert [*systems.replicas.digests.last] == ["values of 'embedding.weight'"]
 
 
+@pytest.mark.slow
 def test_replicas_of_one_stage_equal_the_plain_loop(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
@@ -128,11 +130,11 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", MODELS)
+@pytest.mark.parametrize("name", [case(name, by_default=name != "Llama") for name in MODELS])
 def test_stages_of_any_model_equal_the_plain_loop(
-    data: TinyData, tmp_path: Path, pool: FollowerPool, case: str
+    data: TinyData, tmp_path: Path, pool: FollowerPool, name: str
 ) -> None:
-    config = replace(pipelined_config(data, tmp_path), **MODELS[case])
+    config = replace(pipelined_config(data, tmp_path), **MODELS[name])
     assert differing_from_loop(pool.train(config, 2), config) == []
 
 
@@ -150,11 +152,11 @@ def alone_and_together(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", FORMATS)
+@pytest.mark.parametrize("name", FORMATS)
 def test_formats_equal_one_system(
-    data: TinyData, tmp_path: Path, pool: FollowerPool, case: str
+    data: TinyData, tmp_path: Path, pool: FollowerPool, name: str
 ) -> None:
-    config = replace(pipelined_config(data, tmp_path), **FORMATS[case])
+    config = replace(pipelined_config(data, tmp_path), **FORMATS[name])
     alone, together = alone_and_together(config, pool)
     assert differing(saved_arrays(alone), saved_arrays(together)) == []
     assert together.loss == alone.loss
@@ -249,7 +251,7 @@ def test_a_run_whose_plan_chooses_equals_the_plain_loop(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
     config = replace(pipelined_config(data, tmp_path), streaming=StreamingConfig(device="cpu"))
-    done = pool.train(config, 4)
+    done = pool.train(config, 2)
     assert differing_from_loop(done, config) == []
     choice = PLAN.read(done.folder).choice
     assert choice is not None
@@ -319,9 +321,14 @@ def test_what_stages_cannot_do_is_refused(
         Session(replace(config, **changes), console=quiet()).plan()
 
 
-def test_the_plan_says_what_each_stage_holds(data: TinyData, tmp_path: Path) -> None:
-    config = replace(pipelined_config(data, tmp_path), systems=2)
-    plan = Session(config, console=quiet()).plan()
+@pytest.fixture(scope="module")
+def of_two_stages(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> PlanRecord:
+    config = replace(pipelined_config(data, tmp_path_factory.mktemp("planned")), systems=2)
+    return Session(config, console=quiet()).plan()
+
+
+def test_the_plan_says_what_each_stage_holds(of_two_stages: PlanRecord) -> None:
+    plan = of_two_stages
     assert plan.pipeline is not None
     first, last = plan.pipeline.stages
     assert (first.first, last.last) == ("embedding", "head")
@@ -341,10 +348,9 @@ def test_the_plan_says_what_other_replicas_hold(data: TinyData, tmp_path: Path) 
     assert plan.pipeline.bubble == 1 / 4
 
 
-def test_the_table_of_a_plan_says_how_long_stages_wait(data: TinyData, tmp_path: Path) -> None:
-    config = replace(pipelined_config(data, tmp_path), systems=2)
+def test_the_table_of_a_plan_says_how_long_stages_wait(of_two_stages: PlanRecord) -> None:
     with StringIO() as told:
-        show_plan(Session(config, console=quiet()).plan(), Console(file=told))
+        show_plan(of_two_stages, Console(file=told))
         lines = told.getvalue().splitlines()
     assert any("each waits 20.0% of it, (2 - 1) / (4 + 2 - 1)" in line for line in lines)
     assert any(line.startswith("0      embedding") for line in lines)
@@ -369,12 +375,12 @@ LONG_CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", LONG_CASES)
+@pytest.mark.parametrize("name", LONG_CASES)
 @pytest.mark.parametrize(("size", "stages"), [(1, 1), (2, 2), (3, 3), (4, 4), (4, 2), (3, 1)])
 def test_twenty_steps_equal_the_plain_loop(
-    data: TinyData, tmp_path: Path, pool: FollowerPool, size: int, stages: int, case: str
+    data: TinyData, tmp_path: Path, pool: FollowerPool, size: int, stages: int, name: str
 ) -> None:
-    config = replace(pipelined_config(data, tmp_path), steps=NUM_LONG_STEPS, **LONG_CASES[case])
+    config = replace(pipelined_config(data, tmp_path), steps=NUM_LONG_STEPS, **LONG_CASES[name])
     assert differing_from_loop(pool.train(with_stages(config, stages), size), config) == []
 
 

@@ -22,6 +22,7 @@ from openwafer.training.session import (
 )
 from openwafer.training.sparsity.masks.one_shot import InitMethod, initial_mask, random_mask
 from openwafer.training.sparsity.options import SparsityGroup
+from tests.tables import case
 from tests.training.session.plain_pruning import hidden_weights, plainly_pruned
 from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
 from tests.training.session.tiny_saved_models import POSITIONS, SIZES, save_model
@@ -166,7 +167,9 @@ def trained_on(config: RunConfig, pruned: Path, folder: Path) -> Any:
     return model_of(session.export(folder / "trained"))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [case(one, by_default=one is PruningMethod.SPARSEGPT) for one in METHODS]
+)
 def test_a_pruned_run_is_trained_on_with_the_same_zeros(
     trained: RunConfig, tmp_path: Path, method: PruningMethod
 ) -> None:

@@ -22,7 +22,9 @@ from openwafer.training.store import list_checkpoints, read_checkpoint
 from openwafer.training.store.checkpoint import keep_last
 from openwafer.training.stream.plan.placement import StoreTier
 from tests import forked
+from tests.tables import case
 from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
+from tests.training.stream.axes import TIERS
 
 GREEDY = Sampling(max_new_tokens=4, temperature=0.0)
 PATIENCE_SECONDS = 120.0
@@ -43,7 +45,7 @@ def entries(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(p): (p.stat().st_size, p.stat().st_ctime_ns) for p in found}
 
 
-@pytest.mark.parametrize("tier", [StoreTier.DRAM, StoreTier.DISK])
+@pytest.mark.parametrize("tier", [case(tier, by_default=tier is StoreTier.DISK) for tier in TIERS])
 def test_reading_a_run_writes_nothing_into_its_folder(
     data: TinyData, tmp_path: Path, tier: StoreTier
 ) -> None:

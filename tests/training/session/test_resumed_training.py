@@ -25,7 +25,7 @@ from openwafer.training.session.config_sections import (
 from openwafer.training.step import LossScaling
 from openwafer.training.store import list_checkpoints
 from openwafer.training.stream.plan.placement import StoreTier
-from tests.tables import checkerboard
+from tests.tables import case, checkerboard
 from tests.training.session.tiny_runs import (
     NUM_STEPS,
     TinyData,
@@ -107,7 +107,15 @@ MOVES: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize(("tier", "change"), checkerboard(TIERS, MOVES))
+# By default test_covering_runs stops runs with averages, scaled losses and no clip.
+@pytest.mark.parametrize(
+    ("tier", "change"),
+    [
+        case(tier, MOVES[name], by_default=name in of_default, id=f"{tier}-{name}")
+        for tier, of_default in zip(TIERS, ("loss scale", "changing buffers"), strict=True)
+        for name in MOVES
+    ],
+)
 def test_everything_that_moves_is_saved(
     data: TinyData, tmp_path: Path, tier: StoreTier, change: Change
 ) -> None:

@@ -50,7 +50,7 @@ def test_a_run_learns_what_the_plain_loop_does(unbroken: TrainResult, on_disk: T
         assert differing(parameters, {name: plain[name] for name in parameters}) == []
 
 
-@pytest.mark.parametrize("is_first_resident", [True, False])
+@pytest.mark.parametrize("is_first_resident", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_checkpoint_of_one_form_is_gone_on_from_in_the_other(
     data: TinyData, tmp_path: Path, unbroken: TrainResult, is_first_resident: bool
 ) -> None:
@@ -76,6 +76,7 @@ def test_the_export_has_the_weights_whole(unbroken: TrainResult, tmp_path: Path)
     assert all(torch.equal(parameters[name], p) for name, p in model.named_parameters())
 
 
+@pytest.mark.slow
 def test_masters_of_one_form_are_gone_on_from_in_the_other(data: TinyData, tmp_path: Path) -> None:
     streamed = replace(mixture_config(data, tmp_path), weights=Weights.BF16, ema=None)
     resident = replace(streamed, streaming=RESIDENT)

@@ -118,6 +118,7 @@ def files_of(checkpoint: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in checkpoint.iterdir()}
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_shared_stores_is_that_of_one_store(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
@@ -212,19 +213,23 @@ def test_a_run_without_its_stores_goes_on_from_its_checkpoint(
     assert differing(saved_arrays(result), saved_arrays(unbroken)) == []
 
 
-def test_a_run_that_is_interrupted_leaves_a_checkpoint_for_any_number_of_systems(
-    data: TinyData, tmp_path: Path, pool: FollowerPool
+@pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGINT), (1, signal.SIGTERM)])
+def test_a_signal_to_any_system_leaves_a_checkpoint_for_any_number_of_them(
+    data: TinyData, tmp_path: Path, pool: FollowerPool, rank: int, number: signal.Signals
 ) -> None:
-    config = shared_config(data, tmp_path, DISK)
+    config = shared_config(data, tmp_path, DISK, steps=1000)
 
     def interrupt(end: StepEnd) -> None:
         if end.steps_applied == 2:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(pool.pid(rank), number)
 
     with pool.systems(2) as systems:
         session = Session(config, console=quiet(), systems=systems)
         session.between_steps(interrupt)
-        assert session.train().checkpoint == config.path / "checkpoints" / "step-00000002"
+        result = session.train()
+    assert (result.interrupted_by, result.is_complete) == (number.name, False)
+    assert 2 <= result.steps_done < 1000
+    assert result.checkpoint == config.path / "checkpoints" / f"step-{result.steps_done:08d}"
 
 
 @pytest.mark.slow
@@ -279,6 +284,7 @@ def test_systems_with_stores_keep_to_the_memory_that_their_plan_foretells(
     assert pool.train(replace(config, device_memory=peak_bytes), 3).is_complete
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_leaves_the_steps_before_it_in_a_checkpoint(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
