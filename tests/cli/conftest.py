@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from openwafer.config import to_yaml
+from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig
-from openwafer.training.session.config_sections import BatchConfig, EvaluateConfig
+from openwafer.training.session.config_sections import BatchConfig, EvaluateConfig, StreamingConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.cli.command import EXAMPLES, Done, run_command
 from tests.training.session.tiny_runs import GPT, make_tiny_data, tiny_config, train_quietly
@@ -52,6 +53,7 @@ def ladder_config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     folder = tmp_path_factory.mktemp("ladder")
     return replace(
         tiny_config(make_tiny_data(folder), folder / "runs"),
+        streaming=StreamingConfig(device="cpu", mode=Mode.RESIDENT),
         batch=BatchConfig(size=6, sequence_length=12),
         model=replace(GPT, dropout=0.0),
         evaluate=EvaluateConfig(every=1, batches=2),

@@ -18,6 +18,8 @@ from openwafer.training.sweep.ablation import variants_of
 from tests.cli.command import Done, run_command
 
 VARY = ("--vary", "optimizer.learning_rate=1e30", "--vary", "schedule.name=constant")
+# Plans of runs that stream take longer.
+RESIDENT = ("--set", "streaming={device: cpu, mode: resident}", "--set", "trace_steps=[]")
 GRID = """format: openwafer-variants
 version: 1
 variants:
@@ -49,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def command(config_file: Path, folder: Path) -> tuple[object, ...]:
     (folder / "variants.yaml").write_text(GRID)
-    own = ("--grid-file", folder / "variants.yaml", "--seeds", 2, "--set", "steps=3")
+    own = ("--grid-file", folder / "variants.yaml", "--seeds", 2, "--set", "steps=3", *RESIDENT)
     law = ("--law", law_file(folder / "law.json", "cosine"))
     return ("ablate", config_file, *VARY, *own, *law, "--folder", folder / "runs")
 

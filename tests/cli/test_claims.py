@@ -41,6 +41,7 @@ def lines_of(draw: Callable[[Any], None]) -> dict[str, Any]:
     return {line.get_label(): line for line in axes.get_lines()}
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn_into_a_folder(tmp_path: Path) -> None:
     done = run_command("claims", "--pictures", tmp_path / "new")
     files = [path.read_bytes() for path in (tmp_path / "new").iterdir()]

@@ -13,6 +13,7 @@ import transformers
 import openwafer
 from openwafer.cli.environment import DEFAULTS
 from tests.cli.command import Done, run_command, settings
+from tests.tables import case
 from tests.training.session.test_failing_training import InterruptingFile
 
 
@@ -27,7 +28,9 @@ def test_help_is_a_word_as_well_as_an_option(words: tuple[str, ...]) -> None:
     assert "sage: " in asked.out
 
 
-@pytest.mark.parametrize("option", ["--help", "-h", ""])
+@pytest.mark.parametrize(
+    "option", [case(option, by_default=option == "") for option in ("--help", "-h", "")]
+)
 def test_cs_python_says_how_it_is_used(option: str) -> None:
     words = [sys.executable, "-m", "openwafer.cli.cs_python", *filter(None, [option])]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

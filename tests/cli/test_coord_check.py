@@ -47,6 +47,7 @@ def test_the_picture_of_a_check_is_written(done: Done, folder: Path) -> None:
     assert (folder / "coord.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_depths_are_checked_in_place_of_widths(folder: Path) -> None:
     layers = ("--set", "base={num_layers: 1}", "--picture", folder / "depth.svg")
     done = run_command("coord-check", folder / "mup.yaml", "--depths", "2,4,8", *layers)

@@ -71,6 +71,7 @@ def test_the_picture_ends_where_micro_batches_do() -> None:
     assert step.get_ydata()[0] == 1
 
 
+@pytest.mark.slow
 def test_the_schedule_is_drawn_for_six_models_with_and_without_the_loss() -> None:
     axes: Any = Canvas().subplots()
     draw_schedule(axes)

@@ -13,7 +13,9 @@ from openwafer.training.session import RunConfig
 from openwafer.training.sweep import Axis, Outcome
 from tests.cli.command import Done, run_command
 
-GRID = ("--grid", "optimizer.learning_rate=1e-3,1e-2,1e30", "--set", "steps=4")
+# Plans of runs that stream take longer.
+RESIDENT = ("--set", "streaming={device: cpu, mode: resident}", "--set", "trace_steps=[]")
+GRID = ("--grid", "optimizer.learning_rate=1e-3,1e-2,1e30", "--set", "steps=4", *RESIDENT)
 WIDE = ("--widths", "hidden_size=32,num_heads=4,mlp_size=48")
 
 
@@ -59,7 +61,7 @@ def test_a_sweep_that_has_ended_is_told_again_at_once(
 
 
 def test_the_best_at_the_edge_is_warned_of(swept: Done, config_file: Path, folder: Path) -> None:
-    grid = ("--grid", "optimizer.learning_rate=1e-3,1e-2", "--set", "steps=4", "--seeds", 2)
+    grid = (*("--grid", "optimizer.learning_rate=1e-3,1e-2"), *GRID[2:], "--seeds", 2)
     done = run_command("sweep", config_file, *grid, "--folder", folder / "runs")
     assert done.out.startswith("4 of 4 runs have ended before\n\n")
     assert "warning[sweep-edge]: optimizer.learning_rate=1e-2 is the best, and at" in done.err
