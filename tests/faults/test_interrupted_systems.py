@@ -34,6 +34,8 @@ def interrupt(
     assert differing_when_resumed(config, int(num_steps)) == []
 
 
+# By default test_shared_stores sends signals to systems that are forks.
+@pytest.mark.slow
 def test_sigterm_to_torchrun_and_all_its_processes_saves_the_step(tmp_path: Path) -> None:
     interrupt(tmp_path, Launcher.TORCHRUN, Target.ALL, StoreTier.DRAM, signal.SIGTERM)
 

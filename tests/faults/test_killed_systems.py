@@ -27,6 +27,7 @@ def kill_systems(folder: Path, num_kills: int, sizes: Sequence[int], **changes: 
     assert differing_from_alone(config) == []
 
 
+@pytest.mark.slow
 def test_a_run_whose_systems_are_killed_ends_as_if_unbroken(tmp_path: Path) -> None:
     kill_systems(tmp_path, 1, (2, 1))
 

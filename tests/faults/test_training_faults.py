@@ -19,6 +19,7 @@ from openwafer.training.session.config_sections import StreamingConfig
 from openwafer.training.store import StoreOptions
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.faults.failing_io import Call, FailingIo, Fault
+from tests.tables import checkerboard
 from tests.training.session.tiny_runs import (
     GPT,
     MODEL,
@@ -43,12 +44,14 @@ GPT_HOST_BYTES = 400 * 1024
 NUM_STEPS = 3
 # The updates of a clipped step reach the store while the next one runs.
 MAX_LOST_STEPS = 2
-FAULTS = [
-    (Call.READ, Fault.REFUSE, "store-read-failed"),
-    (Call.WRITE, Fault.TEAR, "store-write-failed"),
-    (Call.SYNC, Fault.REFUSE, "store-commit-failed"),
-    (Call.REPLACE, Fault.REFUSE, "store-commit-failed"),
-]
+# A run of a user's own model keeps gradients; the GPT's first two steps are undone.
+RUNS = {"gradients kept": MODEL, "undone": GPT}
+FAULTS = {
+    "read": (Call.READ, Fault.REFUSE, "store-read-failed"),
+    "write": (Call.WRITE, Fault.TEAR, "store-write-failed"),
+    "sync": (Call.SYNC, Fault.REFUSE, "store-commit-failed"),
+    "replace": (Call.REPLACE, Fault.REFUSE, "store-commit-failed"),
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,9 +62,8 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="module", params=[MODEL, GPT], ids=["gradients kept", "undone"])
+@pytest.fixture(scope="module")
 def config(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
-    """A run of a user's own model keeps gradients; the GPT's first two steps are undone."""
     data = make_tiny_data(tmp_path_factory.mktemp("data"))
     config = tiny_config(data, tmp_path_factory.mktemp("unbroken"))
     host_memory = GPT_HOST_BYTES if request.param is GPT else ON_DISK.host_memory
@@ -137,7 +139,8 @@ def problems(
     return found
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault[0])
+# By default each fault meets one of the runs.
+@pytest.mark.parametrize(("config", "fault"), checkerboard(RUNS, FAULTS), indirect=["config"])
 def test_a_failed_call_is_told_and_the_run_goes_on_bit_for_bit(
     config: RunConfig, unbroken: TrainResult, tmp_path: Path, fault: tuple[Call, Fault, str]
 ) -> None:
@@ -145,7 +148,7 @@ def test_a_failed_call_is_told_and_the_run_goes_on_bit_for_bit(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault[0])
+@pytest.mark.parametrize(("config", "fault"), checkerboard(RUNS, FAULTS), indirect=["config"])
 def test_whichever_call_fails_is_told_and_the_run_goes_on_bit_for_bit(
     config: RunConfig, unbroken: TrainResult, tmp_path: Path, fault: tuple[Call, Fault, str]
 ) -> None:
