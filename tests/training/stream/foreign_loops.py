@@ -87,6 +87,35 @@ def on_both_tiers(table: list[Lines]) -> list[ParameterSet]:
     ]
 
 
+def some_in_a_row(table: list[Lines], num_cases: int = 5) -> list[ParameterSet]:
+    """Loops that do so many cases one after the other, which share what it takes to plan.
+
+    Each by itself, in DRAM and on disk, is slow.
+    """
+    rows = [table[first : first + num_cases] for first in range(0, len(table), num_cases)]
+    alone = [
+        pytest.param(*case.values, id=case.id, marks=pytest.mark.slow)
+        for case in on_both_tiers(table)
+    ]
+    return [
+        case for case in on_both_tiers([in_a_row(row) for row in rows]) if not case.marks
+    ] + alone
+
+
+def in_a_row(row: list[Lines]) -> Lines:
+    """A loop that does some cases one after the other, with a step between."""
+
+    def lines(loop: Loop) -> Any:
+        seen = []
+        for case in row:
+            seen.append(case(loop))
+            loop.train(1)
+        return seen
+
+    lines.__name__ = "+".join(case.__name__ for case in row)
+    return lines
+
+
 def adamw(model: nn.Module) -> Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from openwafer.diagnostics import OpenwaferError
-from tests.training.stream.foreign_loops import Loop, are_equal, on_both_tiers, outcome
+from tests.training.stream.foreign_loops import Loop, are_equal, outcome, some_in_a_row
 
 Stage = Callable[[Loop], Any]
 
@@ -238,7 +238,7 @@ STAGES: list[Stage] = [
 ]
 
 
-@pytest.mark.parametrize(("stage", "is_on_disk"), on_both_tiers(STAGES))
+@pytest.mark.parametrize(("stage", "is_on_disk"), some_in_a_row(STAGES))
 def test_a_caught_exception_leaves_what_it_leaves_in_a_plain_loop(
     stage: Stage, is_on_disk: bool, tmp_path: Any
 ) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.update_rules import Lamb
 from openwafer.training.stream.plan.placement import StoreTier
+from tests.tables import checkerboard
 from tests.training.stream.both_loops import (
     STREAMED,
     Run,
@@ -110,9 +111,14 @@ def test_experts_are_taken_one_by_one(use: Use) -> None:
     assert streamed_and_plain_differ_in(run) == []
 
 
-@pytest.mark.parametrize("num_together", [1, NUM_EXPERTS])
-@pytest.mark.parametrize("clip_norm", [None, 0.1], ids=["on push", "on fetch"])
-@pytest.mark.parametrize("use", [held_together, by_tensor])
+@pytest.mark.parametrize(
+    ("use", "clip_norm", "num_together"),
+    checkerboard(
+        {use.__name__: use for use in (held_together, by_tensor)},
+        {"on push": None, "on fetch": 0.1},
+        (1, NUM_EXPERTS),
+    ),
+)
 def test_experts_on_disk_learn_the_same(
     use: Use, clip_norm: float | None, num_together: int, tmp_path: Path
 ) -> None:

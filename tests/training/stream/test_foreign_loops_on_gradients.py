@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 
-from tests.training.stream.foreign_loops import Lines, Loop, are_equal, on_both_tiers, outcome
+from tests.training.stream.foreign_loops import Lines, Loop, are_equal, outcome, some_in_a_row
 
 
 def gradients_of(loop: Loop) -> list[Tensor]:
@@ -287,7 +287,7 @@ LINES: list[Lines] = [
 ]
 
 
-@pytest.mark.parametrize(("lines", "is_on_disk"), on_both_tiers(LINES))
+@pytest.mark.parametrize(("lines", "is_on_disk"), some_in_a_row(LINES))
 def test_a_loop_sees_and_leaves_what_it_does_plainly(
     lines: Lines, is_on_disk: bool, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from tests.training.stream.foreign_loops import Lines, Loop, are_equal, on_both_tiers, outcome
+from tests.training.stream.foreign_loops import Lines, Loop, are_equal, outcome, some_in_a_row
 
 
 def reads_statistics(loop: Loop) -> Any:
@@ -237,13 +237,13 @@ LINES: list[Lines] = [
     *(reads_geometry, reads_vectors, reads_the_dtype, reads_without_inference),
     *(penalises, penalises_norms_before_the_forward, penalises_a_difference, penalises_products),
     *(writes_data, writes_under_no_grad, replaces_data, initialises, copies_between_parameters),
-    *(writes_vectors, swaps_averages, goes_back_to_the_best, holds_a_view, perturbs),
+    *(swaps_averages, goes_back_to_the_best, holds_a_view, perturbs),
     *(moves_nowhere, is_a_lightning_fit, differentiates_by_parameters, applies_gradients_by_hand),
-    *(freezes_for_a_while, fails_in_the_forward),
+    *(freezes_for_a_while, fails_in_the_forward, writes_vectors),
 ]
 
 
-@pytest.mark.parametrize(("lines", "is_on_disk"), on_both_tiers(LINES))
+@pytest.mark.parametrize(("lines", "is_on_disk"), some_in_a_row(LINES))
 def test_a_loop_sees_and_leaves_what_it_does_plainly(
     lines: Lines, is_on_disk: bool, tmp_path: Path
 ) -> None:

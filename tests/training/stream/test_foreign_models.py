@@ -11,6 +11,7 @@ from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from openwafer.training.plan_record import Activations
+from tests.tables import checkerboard
 from tests.training.stream.foreign_loops import (
     SIZE,
     Lines,
@@ -63,8 +64,9 @@ def trains(loop: Loop) -> None:
     loop.train(2)
 
 
-@pytest.mark.parametrize("policy", [Activations.KEEP, Activations.RECOMPUTE])
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize(
+    ("change", "policy"), checkerboard(CHANGES, (Activations.KEEP, Activations.RECOMPUTE))
+)
 def test_a_changed_model_learns_what_it_learns_plainly(change: Change, policy: Activations) -> None:
     found = outcome(trains, build=changed(change), policy=policy)
     assert are_equal(found, outcome(trains, build=changed(change), streams=False))
@@ -113,8 +115,10 @@ def balances_alone(loop: Loop) -> None:
     loop.step()
 
 
-@pytest.mark.parametrize("policy", [*Activations])
-@pytest.mark.parametrize("lines", [balances, balances_alone])
+@pytest.mark.parametrize(
+    ("lines", "policy"),
+    checkerboard({lines.__name__: lines for lines in (balances, balances_alone)}, Activations),
+)
 def test_losses_left_on_modules_count(lines: Lines, policy: Activations) -> None:
     found = outcome(lines, build=Routed, policy=policy)
     assert are_equal(found, outcome(lines, build=Routed, streams=False))

@@ -75,7 +75,7 @@ def test_experts_that_no_token_is_routed_to_are_updated_and_not_fetched(
         pytest.param("mixtral", Activations.RECOMPUTE, marks=pytest.mark.slow),
         pytest.param("mixtral", Activations.OFFLOAD, marks=pytest.mark.slow),
         pytest.param("qwen2-moe", Activations.KEEP, marks=[COUNTS_BY_VALUE, pytest.mark.slow]),
-        pytest.param("qwen2-moe", Activations.RECOMPUTE, marks=COUNTS_BY_VALUE),
+        pytest.param("qwen2-moe", Activations.RECOMPUTE, marks=[COUNTS_BY_VALUE, pytest.mark.slow]),
         pytest.param("qwen2-moe", Activations.OFFLOAD, marks=[COUNTS_BY_VALUE, pytest.mark.slow]),
     ],
 )

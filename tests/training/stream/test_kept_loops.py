@@ -368,6 +368,7 @@ def test_a_model_is_streamed_once() -> None:
         stream(model, adamw(model))
 
 
+@pytest.mark.slow
 def test_a_budget_too_small_stays_refused() -> None:
     model = Layered()
     with stream_weights(model, adamw(model), device_memory=5000):

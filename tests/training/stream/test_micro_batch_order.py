@@ -148,12 +148,11 @@ RUNS: dict[str, Callable[[int], Run]] = {
     "running statistics": partial(run_of, Running),
     "own ways": partial(run_of, OwnWays),
 }
-# Every second pair of model and policy runs by default, with one of the small numbers in turn.
-SMALL = cycle((NUMBERS[0], None, NUMBERS[1], None, NUMBERS[2], None, NUMBERS[3], None))
+# Each model runs by default, policies and small numbers in turn.
+DEFAULT = {*zip(RUNS, cycle(Activations), cycle(NUMBERS[:4]))}
 CASES = [
-    case(model, policy, number, by_default=number == small, id=f"{model}, {policy}, {number}")
-    for (model, policy), small in zip(product(RUNS, Activations), SMALL, strict=False)
-    for number in NUMBERS
+    case(*cell, by_default=cell in DEFAULT, id="{}, {}, {}".format(*cell))
+    for cell in product(RUNS, Activations, NUMBERS)
 ]
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.training.plan_record import Activations
+from tests.tables import case, checkerboard
 from tests.training.stream.both_loops import (
     STREAMED,
     Parameters,
@@ -78,23 +79,26 @@ def streamed(run: Run, policy: Activations) -> tuple[Parameters, int]:
     return found
 
 
-@pytest.mark.parametrize("policy", Activations)
-@pytest.mark.parametrize("num_micro_batches", [1, 2])
+@pytest.mark.parametrize(("num_micro_batches", "policy"), checkerboard((1, 2), Activations))
 def test_experts_that_stream_learn_what_resident_ones_do(
-    policy: Activations, num_micro_batches: int
+    num_micro_batches: int, policy: Activations
 ) -> None:
     run = replace(RUN, num_micro_batches=num_micro_batches)
     parameters, _ = streamed(run, policy)
     assert differing(parameters, train_plainly(run)) == []
 
 
-@pytest.mark.parametrize("policy", Activations)
+@pytest.mark.parametrize(
+    "policy", [case(one, by_default=one is Activations.RECOMPUTE) for one in Activations]
+)
 def test_the_device_never_holds_the_experts_of_a_block_together(policy: Activations) -> None:
     _, peak_bytes = streamed(RUN, policy)
     assert peak_bytes < NUM_EXPERTS * EXPERT_BYTES / 2
 
 
-@pytest.mark.parametrize("policy", Activations)
+@pytest.mark.parametrize(
+    "policy", [case(one, by_default=one is Activations.OFFLOAD) for one in Activations]
+)
 def test_experts_that_two_blocks_share_learn_what_resident_ones_do(policy: Activations) -> None:
     run = replace(RUN, build=build_with_shared_experts)
     parameters, _ = streamed(run, policy)
