@@ -28,7 +28,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # What collection leaves, a million objects, lives to the end: no test shall pay for a look at it.
 gc.disable()
 
-settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=50)
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("repeatable")
 
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openwafer import config
@@ -50,6 +50,7 @@ OUTERS = st.builds(
 )
 
 
+@settings(max_examples=25)
 @given(OUTERS)
 def test_what_is_written_reads_back(outer: Outer) -> None:
     written = SourceText("run.yaml", config.to_yaml(outer))

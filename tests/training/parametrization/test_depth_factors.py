@@ -11,6 +11,7 @@ from openwafer.training.models import TransformersModel
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import build_hollow_model, build_model, make_optimizers
 from openwafer.training.session.config_sections import OptimizerConfig
+from tests.tables import case
 from tests.training.parametrization.wide_models import (
     GPT2,
     LLAMA,
@@ -96,7 +97,7 @@ DEEP_MODELS = {
 RATES = {"adamw": (1 / DEEPER, 1), "lion": (1 / DEEPER, 1), "sgd": (1 / DEEPER, DEEPER)}
 
 
-@pytest.fixture(params=DEEP_MODELS)
+@pytest.fixture(params=[case(name, by_default=name != "llama") for name in DEEP_MODELS])
 def deep(request: pytest.FixtureRequest) -> DeepModel:
     return DEEP_MODELS[request.param]
 

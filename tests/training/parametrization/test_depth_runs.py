@@ -76,7 +76,8 @@ def deep_group(name: str, parameter: nn.Parameter, optimizer: str) -> dict[str, 
     return {"params": [parameter], "lr": RATE * factor, "weight_decay": decay, **options}
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+# Rates of both are those of the table, see test_depth_factors.
+@pytest.mark.parametrize("optimizer", ["adamw", pytest.param("sgd", marks=pytest.mark.slow)])
 def test_a_deep_run_equals_the_loop_that_multiplies_branches(
     data: TinyData, tmp_path: Path, optimizer: str
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_deep_run_equals_the_loop_that_multiplies_branches(
     assert differing(saved_parameters(train_quietly(config)), expected) == []
 
 
+@pytest.mark.slow
 def test_a_run_of_the_base_depth_is_the_one_without_mup(data: TinyData, tmp_path: Path) -> None:
     config = deep_config(data, tmp_path, "adamw")
     same = replace(config, base={"num_layers": 4, "hidden_size": 16, "mlp_size": 32})
@@ -96,6 +98,7 @@ def test_a_run_of_the_base_depth_is_the_one_without_mup(data: TinyData, tmp_path
     assert differing(found, expected) == []
 
 
+@pytest.mark.slow
 def test_a_deep_run_goes_on_to_the_same_bits(data: TinyData, tmp_path: Path) -> None:
     schedule = ScheduleConfig("constant", {"num_warm_up_steps": 1})
     config = replace(deep_config(data, tmp_path, "adamw"), schedule=schedule)

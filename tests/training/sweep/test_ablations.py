@@ -46,6 +46,7 @@ def power_off(run: SweptRun) -> None:
     raise PoweredOffError(run.name)
 
 
+@pytest.mark.slow
 def test_a_killed_ablation_repeats_nothing_and_takes_more_variants_and_seeds(
     config: Path, tmp_path: Path
 ) -> None:
