@@ -25,8 +25,7 @@ from openwafer.training.data import Batch
 from openwafer.training.store.layout import Part
 from openwafer.training.store.record_access import Arrays
 from openwafer.training.stream.execute.execution import Execution, StreamedExecution
-from openwafer.training.stream.execute.layer_state import LayerState
-from openwafer.training.stream.execute.snapshot import Snapshot
+from openwafer.training.stream.execute.snapshot import LayerState, Snapshot
 from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.torch_private import group_tensors, unscale_and_check, update_scale
 

@@ -10,7 +10,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.activations import Call, RecomputeFrame
-from openwafer.training.stream.execute.layer_state import LayerState
+from openwafer.training.stream.execute.snapshot import LayerState
 
 
 def run(forward: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:

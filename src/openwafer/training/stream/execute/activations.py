@@ -26,8 +26,7 @@ from openwafer.training.plan_record import Activations
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.saved_weights import Geometry, whole_storage
 from openwafer.training.stream.device.weights import DeviceWeights, WeightHandle
-from openwafer.training.stream.execute.layer_state import LayerState
-from openwafer.training.stream.execute.snapshot import version_of
+from openwafer.training.stream.execute.snapshot import LayerState, version_of
 from openwafer.training.stream.execute.thread_state import (
     RandomState,
     foreign_hooks,

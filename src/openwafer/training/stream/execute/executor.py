@@ -36,7 +36,6 @@ from openwafer.training.stream.execute.arriving_gradients import (
 )
 from openwafer.training.stream.execute.attachment import Function, attach_calls, attach_hooks
 from openwafer.training.stream.execute.expert_pass import ExpertPass
-from openwafer.training.stream.execute.layer_state import LayerState
 from openwafer.training.stream.execute.pass_watch import ROOT, PassWatch
 from openwafer.training.stream.execute.passes import (
     MicroBatchOrder,
@@ -47,6 +46,7 @@ from openwafer.training.stream.execute.passes import (
     Walk,
     graph_of_backward,
 )
+from openwafer.training.stream.execute.snapshot import LayerState
 from openwafer.training.stream.execute.thread_state import SharedCasts
 from openwafer.training.stream.layers import PINNED, Layer, Partition
 from openwafer.training.stream.link.host_link import HostLink

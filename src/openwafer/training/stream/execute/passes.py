@@ -12,8 +12,13 @@ from torch import nn
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.device.device import Device
-from openwafer.training.stream.execute.layer_state import LayerState, norms_with_statistics
-from openwafer.training.stream.execute.snapshot import Snapshot, draws_beside_torch, reached_from
+from openwafer.training.stream.execute.reach import draws_beside_torch
+from openwafer.training.stream.execute.snapshot import (
+    LayerState,
+    Snapshot,
+    norms_with_statistics,
+    reached_from,
+)
 from openwafer.training.stream.layers import PINNED, Partition
 from openwafer.training.stream.schedule import Action, Kind, Schedule, UpdateTiming
 from openwafer.training.torch_private import NormBase

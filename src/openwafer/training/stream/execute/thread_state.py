@@ -20,7 +20,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.weights import OWN_DATA
-from openwafer.training.stream.execute.snapshot import names_autocast
+from openwafer.training.stream.execute.reach import names_autocast
 from openwafer.training.stream.layers import PINNED, Partition
 from openwafer.training.torch_private import (
     DisableTorchFunctionSubclass,

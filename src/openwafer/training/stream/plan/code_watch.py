@@ -22,11 +22,10 @@ from openwafer.training.stream.device.device import MemoryMeter
 from openwafer.training.stream.device.saved_weights import Geometry
 from openwafer.training.stream.device.weights import DeviceWeights, WeightUses
 from openwafer.training.stream.execute.activations import counted_by
-from openwafer.training.stream.execute.layer_state import LayerState
+from openwafer.training.stream.execute.reach import ATOMS, functions_reached
 from openwafer.training.stream.execute.snapshot import (
-    ATOMS,
+    LayerState,
     Snapshot,
-    functions_reached,
     reached_from,
     version_of,
 )

@@ -17,15 +17,15 @@ from torch.nn.modules import module as torch_module
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import strides_of
-from openwafer.training.stream.execute.snapshot import (
+from openwafer.training.stream.execute.reach import (
     ATOMS,
     NOTHING,
     Slot,
     defaults_of,
     held_by,
-    reached_from,
     read_cell,
 )
+from openwafer.training.stream.execute.snapshot import reached_from
 from openwafer.training.stream.execute.thread_state import keeping_random_state
 from openwafer.training.stream.layers import PINNED, Partition
 from openwafer.training.stream.plan.operators import (
