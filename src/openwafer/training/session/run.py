@@ -69,13 +69,18 @@ from openwafer.training.session.run_conditions import token_identity
 from openwafer.training.session.run_folder import RunFolder, RunLog, quoted
 from openwafer.training.session.run_state import BufferWatch, RunState, StoreSet
 from openwafer.training.session.saved_run import SavedRun, restore_execution
-from openwafer.training.session.shared_stores import openable, store_options, store_set
+from openwafer.training.session.shared_stores import (
+    openable,
+    store_options,
+    store_set,
+    write_checkpoint,
+)
 from openwafer.training.session.step_meter import DiskTracks, FirstSteps, StepMeter
 from openwafer.training.session.systems import BegunRun, Interruption, Systems, gathered_counts
 from openwafer.training.session.trainer import Trainer
 from openwafer.training.step import NotFiniteError, Outcome
 from openwafer.training.store import StoreOptions, list_checkpoints
-from openwafer.training.store.checkpoint import NOT_WRITTEN, keep_last, save_checkpoint
+from openwafer.training.store.checkpoint import NOT_WRITTEN, keep_last
 from openwafer.training.stream.assemble import (
     Planned,
     assemble,
@@ -410,13 +415,7 @@ class Saver:
             state = replace(state, counts=counts, stores=None)
         if self._last_checkpoint == state.steps_done:
             return list_checkpoints(self._run.folder.checkpoints)[-1]
-        path = save_checkpoint(
-            self._run.execution.records,
-            self._run.folder.checkpoints,
-            state.steps_done,
-            state.to_json(),
-            num_updates=state.counts.num_updates,
-        )
+        path = write_checkpoint(state, self._run.execution.records, self._run.folder)
         self._last_checkpoint = state.steps_done
         return path
 

@@ -285,6 +285,15 @@ def _checkpoint(
         if read_checkpoint(path).step == state.steps_done:
             return path
     notify("writing a checkpoint of the stores")
+    return write_checkpoint(state, records, folder)
+
+
+def write_checkpoint(state: RunState, records: Records, folder: RunFolder) -> Path:
+    """Write the checkpoint of a step.
+
+    Raises:
+        OpenwaferError: ``checkpoint-not-written``.
+    """
     return save_checkpoint(
         records,
         folder.checkpoints,

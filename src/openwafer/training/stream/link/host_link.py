@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import torch
 
@@ -10,8 +9,8 @@ from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.schedule import Action
 
 
-class HostLink(Protocol):
-    """The host side of the link: where weights come from and gradients go.
+class HostLink:
+    """The host side of the link: where weights come from and gradients go; this one does nothing.
 
     Fetches are served in the order of :meth:`fetch`; :meth:`complete` waits for one of them.
 
@@ -23,10 +22,11 @@ class HostLink(Protocol):
         on_update: called when a record has been updated, in the thread that does it.
     """
 
-    lends_memory: bool
-    is_of_several: bool
-    adds_in_turn: bool
-    on_update: Callable[[str], None]
+    lends_memory = False
+    is_of_several = adds_in_turn = False
+
+    def __init__(self) -> None:
+        self.on_update: Callable[[str], None] = lambda record: None
 
     def begin_pass(self, actions: Sequence[Action]) -> None:
         """A pass over these actions begins; reads may run ahead of them."""
@@ -42,6 +42,7 @@ class HostLink(Protocol):
 
     def complete(self, record: str) -> torch.Tensor | None:
         """Return once the record's fetch is visible to compute: with the memory lent, if it is."""
+        return None
 
     def release(self, record: str) -> None:
         """The device does not use the record's weights any more."""
@@ -66,7 +67,7 @@ class HostLink(Protocol):
         """The pass failed: forget what is under way and the gradients it brought."""
 
 
-class DryLink:
+class DryLink(HostLink):
     """Moves nothing: fetched weights are whatever the slot holds, gradients are forgotten.
 
     Args:
@@ -81,26 +82,18 @@ class DryLink:
         received: names of the parameters whose gradients were pushed, in that order.
     """
 
-    is_of_several = adds_in_turn = False
-
     def __init__(
         self, weights: DeviceWeights, *, fills_weights: bool = False, overlaps: bool = False
     ) -> None:
+        super().__init__()
         self.lends_memory = not overlaps
         self.holds_back = True
-        self.on_update: Callable[[str], None] = lambda record: None
         self.received: list[str] = []
         self._weights = weights
         self._fills_weights = fills_weights
         self._leaving: Mapping[str, torch.Tensor] = {}
         self._lent: set[str] = set()
         self._held_back: dict[str, Mapping[str, torch.Tensor]] = {}
-
-    def begin_pass(self, actions: Sequence[Action]) -> None:
-        """See :class:`HostLink`."""
-
-    def advance(self, position: int) -> None:
-        """See :class:`HostLink`."""
 
     def fetch(self, record: str, slot: torch.Tensor | None, *, keeps_loan: bool) -> None:
         """See :class:`HostLink`."""
@@ -148,12 +141,6 @@ class DryLink:
         for record in records:
             self.on_update(record)
 
-    def expect_pushes(self, records: Sequence[str]) -> None:
-        """See :class:`HostLink`."""
-
     def end_pass(self) -> None:
         """See :class:`HostLink`."""
         self._leaving = {}
-
-    def abandon(self) -> None:
-        """See :class:`HostLink`."""

@@ -29,6 +29,7 @@ from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.stream.device.device import Device, Recorder
 from openwafer.training.stream.layers import PINNED
 from openwafer.training.stream.link.fetches import READ_AHEAD, Fetches, IdleLoans
+from openwafer.training.stream.link.host_link import HostLink
 from openwafer.training.stream.link.pushes import Arrived, Pushes
 from openwafer.training.stream.link.updates import KeptGradients, RecordUpdates, Updater
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
@@ -116,8 +117,8 @@ class LinkTraffic:
     push_bytes: int = 0
 
 
-class StoreLink:
-    """See :class:`~openwafer.training.stream.link.host_link.HostLink`.
+class StoreLink(HostLink):
+    """See :class:`HostLink`.
 
     Args:
         store: holds the records.
@@ -135,8 +136,6 @@ class StoreLink:
             in host memory.
     """
 
-    is_of_several = adds_in_turn = False
-
     def __init__(
         self,
         store: ParameterStore,
@@ -146,8 +145,8 @@ class StoreLink:
         recorder: Recorder,
     ) -> None:
         self.store = store
+        super().__init__()
         self.lends_memory = not device.is_asynchronous
-        self.on_update: Callable[[str], None] = lambda record: None
         self.traffic = LinkTraffic()
         self.watchers: list[Callable[[Mapping[str, torch.Tensor]], None]] = []
         self.kept = kept = KeptGradients()

@@ -29,6 +29,7 @@ from openwafer.training.store.record_access import Records
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.forms.expert_modules import expert_modules
 from openwafer.training.stream.layers import Partition
+from openwafer.training.stream.link.host_link import HostLink
 from openwafer.training.stream.link.store_link import StoreLink
 from openwafer.training.stream.replicas.expert_link import ExpertLink
 from openwafer.training.stream.replicas.ownership import Ownership
@@ -112,8 +113,8 @@ class _Fetch:
     slot: Tensor
 
 
-class ReplicaLink:
-    """See :class:`~openwafer.training.stream.link.host_link.HostLink`.
+class ReplicaLink(HostLink):
+    """See :class:`HostLink`.
 
     Args:
         replicas: the ranks.
@@ -125,15 +126,16 @@ class ReplicaLink:
         experts: what this rank computes for others, and they for it; ``None`` where nobody does.
     """
 
-    # A broadcast needs memory that is there on every rank.
-    lends_memory = False
+    # Memory is not lent: a broadcast needs some that is there on every rank.
     is_of_several = True
 
     def __init__(
         self, replicas: Replicas, records: Mapping[str, Mapping[str, Tensor]], own: StoreLink
     ) -> None:
         owners = {record: replicas.ownership.owner(record) for record in records}
+        super().__init__()
         self._own, self._digests = own, replicas.digests
+        own.on_update = self._note_update
         self.adds_in_turn = replicas.adds_in_turn
         self._owned = frozenset(r for r, owner in owners.items() if owner == replicas.rank)
         self._read_weights = replicas.read_weights
@@ -153,14 +155,8 @@ class ReplicaLink:
         self._pushed: set[str] = set()
         self.experts: ExpertLink | None = None
 
-    @property
-    def on_update(self) -> Callable[[str], None]:
-        """See :class:`HostLink`."""
-        return self._own.on_update
-
-    @on_update.setter
-    def on_update(self, told: Callable[[str], None]) -> None:
-        self._own.on_update = told
+    def _note_update(self, record: str) -> None:
+        self.on_update(record)
 
     def begin_pass(self, actions: Sequence[Action]) -> None:
         """See :class:`HostLink`."""
@@ -284,9 +280,6 @@ class ReplicaLink:
     def push_zeros(self, records: Sequence[str]) -> None:
         """See :class:`HostLink`. No expert pushes its gradient by itself here."""
         assert not records
-
-    def expect_pushes(self, records: Sequence[str]) -> None:
-        """See :class:`HostLink`."""
 
     def end_pass(self) -> None:
         """See :class:`HostLink`. All ranks have pushed all gradients when this returns."""
