@@ -18,11 +18,9 @@ from openwafer.training.stream.execute.execution import (
     each,
 )
 from openwafer.training.stream.execute.resident import ResidentExecution
-from openwafer.training.stream.execute.thread_state import autocast
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.link.updates import UpdateCounts, Updater
 from openwafer.training.stream.records import borrowed_parts, lay_out_records, write_weights
-from openwafer.training.stream.schedule import UpdateTiming
 from tests.training.stream.both_loops import seed_of
 from tests.training.stream.small_gpt import build_gpt, gpt_loss, gpt_run
 
@@ -69,10 +67,7 @@ class OneStore:
         model = build_gpt()
         updater = self._updater(model)
         updater.counts = self.counts
-        to_fp32 = partial(autocast, device.torch_device, None)
-        execution = kind(
-            model, self.store, updater, device, StepContext(UpdateTiming.ON_PUSH, to_fp32)
-        )
+        execution = kind(model, self.store, StepContext(updater, device))
         if self.on_step is not None:
             execution.between_steps(self.on_step, each(1))
         for step in range(self.steps_done, self.steps_done + num_steps):

@@ -57,7 +57,6 @@ from openwafer.training.step import NotFiniteError, StepGradients
 from openwafer.training.store import ParameterStore, StoreOptions
 from openwafer.training.stream.assemble import execute_by
 from openwafer.training.stream.execute.execution import StepContext
-from openwafer.training.stream.execute.thread_state import autocast
 from openwafer.training.stream.link.updates import UpdateCounts
 from openwafer.training.systems.owner import Owner
 
@@ -119,10 +118,9 @@ class _Follower:
         # A copy of an owner's stage updates nothing.
         owns = bool(contract.shares) and systems.rank in contract.ownership.owners.values()
         updater.counts = begun.counts.copy() if owns else UpdateCounts(begun.counts.steps_applied)
-        casting = partial(autocast, device.torch_device, config.precision.autocast_dtype)
-        context = StepContext(contract.timing, casting, replicas)
+        context = StepContext(updater, device, config.precision.autocast_dtype, replicas)
         self._store = store = self._open_store()
-        self._execution = execute_by(contract, model, store, updater, device, context)
+        self._execution = execute_by(contract, model, store, context)
         self._gradients = StepGradients(
             is_clipped=config.clip_norm is not None,
             is_scaled=config.precision is Precision.FP16,

@@ -34,7 +34,6 @@ from openwafer.training.stream.execute.resident import (
     ResidentExecution,
     foreach_bytes,
 )
-from openwafer.training.stream.execute.thread_state import autocast
 from openwafer.training.stream.layers import Partition, partition
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.admission import Admission, bare_copy
@@ -563,18 +562,17 @@ def execute(
     model: nn.Module, planned: Planned, store: ParameterStore, replicas: Replicas | None = None
 ) -> Execution:
     """Execute a plan over a store that holds the model's records."""
-    casting = partial(autocast, planned.device.torch_device, planned.workload.autocast_dtype)
-    context = StepContext(planned.timing, casting, replicas)
+    dtype = planned.workload.autocast_dtype
+    context = StepContext(planned.updater, planned.device, dtype, replicas)
     if _has_own_memory(planned.device):
         for buffer in model.buffers():
             # The same tensor object, so that whoever holds it sees the values of training.
             buffer.data = buffer.to(planned.device.torch_device)
-    updater, device = planned.updater, planned.device
     is_streamed = planned.plan.mode is Mode.STREAMED
     if not is_streamed and (replicas is None or replicas.stage is None):
         kind = DeviceResidentExecution if _has_own_memory(planned.device) else ResidentExecution
-        return kind(model, store, updater, device, context)
-    execution = execute_by(planned.contract, model, store, updater, device, context)
+        return kind(model, store, context)
+    execution = execute_by(planned.contract, model, store, context)
     if isinstance(execution, StreamedExecution):
         watch, copied = execution.executor.watch, planned.request.workload.model
 
@@ -589,12 +587,7 @@ def execute(
 
 
 def execute_by(
-    contract: StepContract,
-    model: nn.Module,
-    store: ParameterStore,
-    updater: Updater,
-    device: Device,
-    context: StepContext,
+    contract: StepContract, model: nn.Module, store: ParameterStore, context: StepContext
 ) -> StreamedExecution | StageExecution:
     """Execute a contract over the store of one rank: its stage, or weights that stream.
 
@@ -602,14 +595,12 @@ def execute_by(
         contract: what all ranks of the run go by.
         model: its parameters need no values where they are fetched.
         store: has the records of this rank, if any.
-        updater: of all weights.
-        device: where the model runs.
         context: what steps run under.
     """
     if context.replicas is not None and context.replicas.stage is not None:
-        stage: StageExecution = context.replicas.stage(model, store, updater, device, context)
+        stage: StageExecution = context.replicas.stage(model, store, context)
         return stage
-    execution = StreamedExecution(model, contract.plan, store, updater, device, context)
+    execution = StreamedExecution(model, contract.plan, store, context)
     execution.executor.watch.hold_to(contract)
     return execution
 

@@ -568,11 +568,10 @@ def _followed(
                 f"the optimizer keeps other states of {record!r} on {systems.here} than on rank 0",
                 help="build the same optimizers in all processes",
             )
-    device = home.given.make_device()
+    context = StepContext(updater, home.given.make_device(), replicas=systems.replicas)
     store = share.create(store_folder(home.folder, systems.rank), home.given.options.store)
     with closed_on_error(store):
-        context = StepContext(contract.timing, nullcontext, systems.replicas)
-        execution = execute_by(contract, model, store, updater, device, context)
+        execution = execute_by(contract, model, store, context)
         assert isinstance(execution, StreamedExecution)
         return execution
 

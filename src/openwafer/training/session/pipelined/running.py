@@ -20,10 +20,8 @@ from openwafer.training.session.systems import BegunRun, BegunStep, Systems, eve
 from openwafer.training.session.trainer import CHECK_EVERY, Trainer, weigh
 from openwafer.training.step import GradientReport, NotFiniteError, StepGradients
 from openwafer.training.store import ParameterStore
-from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import StepContext
 from openwafer.training.stream.execute.micro_batches import Forward
-from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.stages.flow import FlowOf
 from openwafer.training.stream.stages.stage_execution import JoinedStages, StageExecution
@@ -126,12 +124,10 @@ class StageOfSystem(StageExecution):
         self,
         model: nn.Module,
         store: ParameterStore,
-        updater: Updater,
-        device: Device,
         context: StepContext,
         stages: StagesOfRun,
     ) -> None:
-        super().__init__(model, store, updater, device, context, stages)
+        super().__init__(model, store, context, stages)
         self.model = model
         self._systems, self._run_seed = stages.systems, stages.seed
 

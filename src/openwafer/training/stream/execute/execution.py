@@ -23,6 +23,7 @@ from openwafer.training.stream.execute.arriving_gradients import MicroBatchWatch
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.micro_batches import Forward, run_forward, run_in_rotation
 from openwafer.training.stream.execute.passes import ScheduleCheck, is_checking
+from openwafer.training.stream.execute.thread_state import autocast
 from openwafer.training.stream.forms.weight_form import forms_of
 from openwafer.training.stream.link.store_link import LinkTraffic, StoreLink
 from openwafer.training.stream.link.updates import StepRules, Updater
@@ -104,14 +105,20 @@ class StepContext:
     """What steps run under.
 
     Attributes:
-        timing: when records are updated.
-        autocast: makes the context that forwards, and nothing else, run in.
-        replicas: the ranks of the run, where there are several and weights stream.
+        updater: the update rules and the update counts.
+        device: where the model runs.
+        autocast_dtype: of the autocast that forwards, and nothing else, run under, or ``None``.
+        replicas: the ranks of the run, where there are several.
     """
 
-    timing: UpdateTiming
-    autocast: Callable[[], AbstractContextManager[object]]
+    updater: Updater
+    device: Device
+    autocast_dtype: torch.dtype | None = None
     replicas: Replicas | None = None
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The context of forwards."""
+        return autocast(self.device.torch_device, self.autocast_dtype)
 
 
 class Execution(ABC):
@@ -121,24 +128,21 @@ class Execution(ABC):
 
     Args:
         store: home of weights and states, on this rank.
-        updater: the update rules and the update counts.
-        device: where the model runs.
         context: what steps run under.
 
     Attributes:
+        updater, device: see :class:`StepContext`.
         records: those of all ranks of the run; may be asked for between two steps.
         recorder: times and device memory.
         on_updates_applied: called when the store holds every update of the last completed step,
             which may be while the next step runs.
     """
 
-    def __init__(
-        self, store: ParameterStore, updater: Updater, device: Device, context: StepContext
-    ) -> None:
+    def __init__(self, store: ParameterStore, context: StepContext) -> None:
         self.store = store
         self.records: Records = store
-        self.updater = updater
-        self.device = device
+        self.updater = context.updater
+        self.device = device = context.device
         self.on_updates_applied: Callable[[], None] = lambda: None
         self.recorder = Recorder(device)
         self._autocast = context.autocast
@@ -252,20 +256,20 @@ class StreamedExecution(Execution):
         model: nn.Module,
         plan: StepPlan,
         store: ParameterStore,
-        updater: Updater,
-        device: Device,
         context: StepContext,
     ) -> None:
-        super().__init__(store, updater, device, context)
-        replicas = context.replicas
+        super().__init__(store, context)
+        assert plan.schedule is not None
+        replicas, device = context.replicas, self.device
         self.records = records_of(store, plan.layouts, replicas)
         self._owes_updates = False
-        self._counts_before = updater.counts.copy()
+        self._counts_before = self.updater.counts.copy()
         forms = forms_of(model, plan.split.sliced)
         weights = DeviceWeights(forms, plan.layouts, device, are_watched=True)
         for record in plan.split.records:
             weights.unbind(record)
-        self.link = StoreLink(store, updater, device, context.timing, self.recorder)
+        timing = plan.schedule.timing
+        self.link = StoreLink(store, self.updater, device, timing, self.recorder)
         self._replica_link: ReplicaLink | None = None
         if replicas is not None:
             self._replica_link = replica_link(replicas, weights, plan.split, self.link)

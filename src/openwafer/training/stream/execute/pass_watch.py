@@ -21,7 +21,6 @@ from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.activations import Frame
 from openwafer.training.stream.replicas.ownership import Ownership, StagePlan, StoreShare
-from openwafer.training.stream.schedule import UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan
 
 # Objects in objects in arguments; what lies deeper tells nothing.
@@ -204,12 +203,6 @@ class StepContract:
     ownership: Ownership = field(default_factory=Ownership)
     stages: StagePlan | None = None
     shares: tuple[StoreShare, ...] = ()
-
-    @property
-    def timing(self) -> UpdateTiming:
-        """When records are updated."""
-        schedule = self.plan.schedule
-        return UpdateTiming.ON_FETCH if schedule is None else schedule.timing
 
     def share(self, rank: int) -> StoreShare:
         """What the store of a rank holds, which may be nothing."""

@@ -12,7 +12,7 @@ from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.record_access import Arrays, LentParts
 from openwafer.training.store.update_rules.own_step import STEP
 from openwafer.training.store.update_rules.update_pass import AVERAGE
-from openwafer.training.stream.device.device import ALWAYS_METERED, Device, brought
+from openwafer.training.stream.device.device import ALWAYS_METERED, brought
 from openwafer.training.stream.execute.arriving_gradients import GradientWatchers, MicroBatchWatcher
 from openwafer.training.stream.execute.execution import (
     Execution,
@@ -23,7 +23,7 @@ from openwafer.training.stream.execute.execution import (
 )
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.link.store_link import LinkTraffic
-from openwafer.training.stream.link.updates import StepRules, Updater
+from openwafer.training.stream.link.updates import StepRules
 
 
 class ResidentExecution(Execution):
@@ -36,11 +36,9 @@ class ResidentExecution(Execution):
         self,
         model: nn.Module,
         store: ParameterStore,
-        updater: Updater,
-        device: Device,
         context: StepContext,
     ) -> None:
-        super().__init__(store, updater, device, context)
+        super().__init__(store, context)
         self._traffic = LinkTraffic()
         self._watchers: list[Watcher] = []
         self._parameters = dict(model.named_parameters())

@@ -347,11 +347,9 @@ class _SmallStep:
             self.dry.received,
             len(self._workload.batches),
         )
-        context = StepContext(UpdateTiming.ON_PUSH, nullcontext)
+        context = StepContext(self._updater, CpuDevice())
         with _store_in_memory(self._layouts) as store:
-            execution = StreamedExecution(
-                self._model, plan, store, self._updater, CpuDevice(), context
-            )
+            execution = StreamedExecution(self._model, plan, store, context)
             with closing(execution):
                 steps = [self._timed(execution) for _ in range(ALWAYS_METERED + 1 + NUM_STEPS)]
         timed = steps[-NUM_STEPS:]

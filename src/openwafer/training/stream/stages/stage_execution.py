@@ -15,7 +15,6 @@ from openwafer.training.models.hollow import without_values
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import ParameterStore
 from openwafer.training.store.record_access import LentParts
-from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import (
     Root,
     Seed,
@@ -23,7 +22,7 @@ from openwafer.training.stream.execute.execution import (
 )
 from openwafer.training.stream.execute.micro_batches import Forward
 from openwafer.training.stream.execute.resident import ResidentExecution
-from openwafer.training.stream.link.updates import StepRules, Updater
+from openwafer.training.stream.link.updates import StepRules
 from openwafer.training.stream.replicas.ownership import StagePlan
 from openwafer.training.stream.replicas.replica_link import Replicas, records_of
 from openwafer.training.stream.stages.flow import Flow, FlowOf
@@ -65,8 +64,6 @@ class StageExecution(ResidentExecution):
     Args:
         model: of all stages.
         store: has this stage's records.
-        updater: of all weights.
-        device: where the stage runs.
         context: what steps run under.
         stages: of all systems.
 
@@ -78,12 +75,10 @@ class StageExecution(ResidentExecution):
         self,
         model: nn.Module,
         store: ParameterStore,
-        updater: Updater,
-        device: Device,
         context: StepContext,
         stages: JoinedStages,
     ) -> None:
-        super().__init__(model, store, updater, device, context)
+        super().__init__(model, store, context)
         self.records = records_of(store, stages.plan.all_layouts, context.replicas)
         for name, parameter in self._parameters.items():
             if name not in self._record_of:
