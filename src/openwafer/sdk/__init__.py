@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from openwafer.sdk.door.one_function import Called, call
     from openwafer.sdk.door.run import Run
     from openwafer.sdk.door.vendor import vendor_modules
+    from openwafer.sdk.fabric import Account, SlotState
     from openwafer.sdk.host import Check, DataType, Order, Region, Runtime, RuntimeOptions
 
 __all__ = [
+    "Account",
     "Called",
     "Check",
     "CompileOptions",
@@ -36,6 +38,7 @@ __all__ = [
     "Run",
     "Runtime",
     "RuntimeOptions",
+    "SlotState",
     "call",
     "compile",
     "load",
@@ -51,6 +54,7 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("Called", "call"), "door.one_function"),
         "CompileOptions": "csl.options",
         "Run": "door.run",
+        **dict.fromkeys(("Account", "SlotState"), "fabric"),
         "vendor_modules": "door.vendor",
     }
 )

@@ -63,6 +63,34 @@ def test_values_are_broadcast(run: wafer.Run) -> None:
     np.testing.assert_array_equal(run["single"], expected)
 
 
+def test_an_account_says_where_cycles_went(program: wafer.Compiled) -> None:
+    with program.run(account=True) as run:
+        run["single"] = 1
+        run.launch("add", 1.0, 2)
+        cycles = run.cycles
+        account = run.account()
+    assert account.num_cycles == cycles
+    assert account.cycles.shape == (6, 9, len(account.states))
+    assert (account.cycles.sum(axis=2) == cycles).all()
+    assert account.of(2, 1)[8, wafer.SlotState.SCALAR] > 0
+    assert account.datapath.shape == (6, 10)
+
+
+def test_a_replay_books_what_the_run_did(program: wafer.Compiled, tmp_path: Path) -> None:
+    kept = wafer.RuntimeOptions(log_folder=None, journal=tmp_path / "journal")
+    with program.run(kept, account=True) as run:
+        run["single"] = 1
+        run.launch("add", 1.0, 2)
+        first = run.account()
+    again = program.replay(tmp_path / "journal", until=first.num_cycles, account=True)
+    np.testing.assert_array_equal(again.simulator.account().cycles, first.cycles)
+
+
+def test_a_run_that_was_not_booked_says_how_to_book_it(run: wafer.Run) -> None:
+    with pytest.raises(OpenwaferError, match=r"compiled\.run\(account=True\)"):
+        run.account()
+
+
 def test_what_is_read_cannot_be_written_to(run: wafer.Run) -> None:
     with pytest.raises(ValueError, match="read-only"):
         run["single"][0] = 1.0

@@ -79,6 +79,7 @@ class Trace:
     end: str
     landings: tuple[Any, ...]
     statistics: Any
+    account: str
     memory: str
     to_host: tuple[int, ...]
     told: tuple[str, ...]
@@ -126,7 +127,7 @@ def build(machine: Machine, options: SimulatorOptions) -> tuple[Simulator, Pytho
 
 def trace_of(machine: Machine, options: SimulatorOptions) -> Trace:
     """Run a machine to its end."""
-    simulator, _code = build(machine, replace(options, landing_log=True))
+    simulator, _code = build(machine, replace(options, landing_log=True, has_account=True))
     try:
         end = str(simulator.run_until_idle(CYCLES))
         simulator.run_until_command_done()
@@ -143,6 +144,7 @@ def trace_of(machine: Machine, options: SimulatorOptions) -> Trace:
         end,
         simulator.landings(),
         simulator.statistics(),
+        hashlib.sha256(simulator.account().cycles.tobytes()).hexdigest(),
         memory.hexdigest(),
         tuple(to_host),
         tuple(str(one) for one in simulator.findings()),

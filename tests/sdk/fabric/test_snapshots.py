@@ -67,6 +67,9 @@ def test_interpreted_code_goes_on_where_no_pe_waits_in_its_middle(program: Progr
     assert difference(first, rest(simulator, program)) == ""
 
 
+OPTIONS: dict[str, Any] = {"landing_log": True, "has_account": True}
+
+
 def ended(simulator: Simulator) -> tuple[Any, ...]:
     try:
         end = str(simulator.run_until_idle(CYCLES))
@@ -76,14 +79,15 @@ def ended(simulator: Simulator) -> tuple[Any, ...]:
     pes = [(x, y) for y in range(height) for x in range(width)]
     collected = [simulator.num_collected(TO_HOST, x, y) for x, y in pes]
     memory = [simulator.read(x, y, 0, 4000).tolist() for x, y in pes]
-    return end, simulator.cycle, collected, memory, simulator.landings()
+    account = simulator.account().cycles.tolist()
+    return end, simulator.cycle, collected, memory, simulator.landings(), account
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 @settings(max_examples=15, deadline=None)
 @given(machine=machines())
 def test_machines_begin_again(threads: int, machine: Machine) -> None:
-    simulator, _code = build(machine, SimulatorOptions(threads=threads, landing_log=True))
+    simulator, _code = build(machine, SimulatorOptions(**OPTIONS | {"threads": threads}))
     simulator.run_cycles(0)
     before, counts = simulator.snapshot(), simulator.statistics()
     first = ended(simulator)

@@ -7,11 +7,12 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
-from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.fabric import Account, Simulator, SimulatorOptions
 from openwafer.sdk.host.engine import EngineKind, build_engine
 from openwafer.sdk.host.final_state import FinalState, difference, final_state
 from openwafer.sdk.program.program import Program
 from tests.sdk.csl.language.test_language_pages import EXAMPLES, EXPORTED, LAYOUT, Example
+from tests.sdk.fabric.account_laws import check_laws
 
 MAX_CYCLES = 20_000
 IN_DEFAULT_TESTS = ("operations-", "control-flow-")
@@ -28,10 +29,11 @@ def compiled(example: Example, folder: Path) -> Program:
     return build_program(folder / "layout.csl", CompileOptions(arch=example.arch))
 
 
-def ran(program: Program, kind: EngineKind) -> tuple[FinalState, str]:
+def ran(program: Program, kind: EngineKind) -> tuple[FinalState, str, Account]:
     """State behind every exported function without parameters, one after the other; what failed."""
     engine = build_engine(program, kind)
-    simulator = Simulator(program, engine.run_address, engine.element_address)
+    options = SimulatorOptions(has_account=True)
+    simulator = Simulator(program, engine.run_address, engine.element_address, options)
     names = [name.name for name in program.host_names if name.inputs == ()]
     failure = ""
     try:
@@ -44,7 +46,7 @@ def ran(program: Program, kind: EngineKind) -> tuple[FinalState, str]:
             simulator.run_until_idle(MAX_CYCLES)
     except OpenwaferError as error:
         failure = str(error)
-    return final_state(program, simulator), failure
+    return final_state(program, simulator), failure, simulator.account()
 
 
 def compare(example: Example, folder: Path) -> None:
@@ -52,6 +54,8 @@ def compare(example: Example, folder: Path) -> None:
     native, interpreted = (ran(program, kind) for kind in EngineKind)
     assert native[1] == interpreted[1]
     assert difference(native[0], interpreted[0]) == ""
+    assert native[2].cycles.tolist() == interpreted[2].cycles.tolist()
+    check_laws(native[2])
 
 
 @pytest.mark.parametrize("example", FEW, ids=lambda example: example.name)

@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.fabric import Simulator, SimulatorOptions
 from openwafer.sdk.host.engine import EngineKind, build_engine
 from openwafer.sdk.ir.cost import timed
 from openwafer.sdk.program.program import Program
+from tests.sdk.fabric.account_laws import check_laws
 from tests.sdk.order.pe_model import Pe, Walk
 from tests.sdk.order.pe_programs import (
     FIRST,
@@ -52,15 +53,19 @@ BEHIND = {
 """What has been sent is under way when these end."""
 
 
-def on_fabric(program: Program, words: list[int], kind: EngineKind) -> Seen:
+def on_fabric(program: Program, words: list[int], kind: EngineKind) -> tuple[Seen, list[int]]:
+    """What can be seen of a run, and its account."""
     engine = build_engine(program, kind)
-    simulator = Simulator(program, engine.run_address, engine.element_address)
+    options = SimulatorOptions(has_account=True)
+    simulator = Simulator(program, engine.run_address, engine.element_address, options)
     simulator.inject(IN_COLOR, 0, 0, np.array(words, np.uint32))
     simulator.start_command([0])
     simulator.run_until_idle(_CYCLES)
     memory = simulator.read(0, 0, FIRST, STACK - FIRST).tolist()
     num = simulator.num_collected(OUT_COLOR, 0, 0)
-    return memory, simulator.take(OUT_COLOR, 0, 0, num).tolist()
+    check_laws(simulator.account())
+    seen = memory, simulator.take(OUT_COLOR, 0, 0, num).tolist()
+    return seen, simulator.account().cycles.tolist()
 
 
 def in_model(statements: tuple[Statement, ...], words: list[int], arch: Arch) -> Seen:
@@ -72,9 +77,11 @@ def in_model(statements: tuple[Statement, ...], words: list[int], arch: Arch) ->
 def compare(statements: tuple[Statement, ...], arch: Arch) -> None:
     words = [1000 + 3 * k for k in range(num_received(statements))]
     program = program_of(statements, arch)
-    wanted = in_model(statements, words, arch)
-    assert on_fabric(program, words, EngineKind.INTERPRETER) == wanted
-    assert on_fabric(program, words, EngineKind.NATIVE) == wanted
+    interpreted, native = (
+        on_fabric(program, words, kind) for kind in (EngineKind.INTERPRETER, EngineKind.NATIVE)
+    )
+    assert interpreted[0] == native[0] == in_model(statements, words, arch)
+    assert native[1] == interpreted[1]
 
 
 @pytest.mark.parametrize("arch", list(Arch))

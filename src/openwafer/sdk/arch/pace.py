@@ -129,14 +129,48 @@ def drain_cycles(drain: int, load_latency: int, reads_memory: bool) -> int:
     return drain if reads_memory else max(0, drain - load_latency)
 
 
+@dataclass(frozen=True)
+class VectorTime:
+    """Cycles of a vector operation on memory.
+
+    Attributes:
+        start: its registers are loaded.
+        beats: with a beat.
+        pauses: between beats, because of strides or sums that wait for themselves.
+        turns: between beats, because reads take turns.
+    """
+
+    start: int
+    beats: int
+    pauses: int
+    turns: int
+
+    @property
+    def total(self) -> int:
+        """From the operation to the issue of the next instruction."""
+        return self.start + self.beats + self.pauses + self.turns
+
+
 def vector_cycles(
     op: VectorOp, num_elements: int, generation: Generation, shape: VectorShape = VectorShape()
 ) -> int:
     """Cycles from an operation on descriptors of memory to the issue of the next instruction."""
+    return vector_time(op, num_elements, generation, shape).total
+
+
+def vector_time(
+    op: VectorOp, num_elements: int, generation: Generation, shape: VectorShape = VectorShape()
+) -> VectorTime:
+    """How an operation on descriptors of memory takes its cycles."""
     width, timing = op.rates[generation.arch], generation.timing
     gap = max((stride_gap(one, width, timing.stride_widths) for one in shape.strides), default=1)
     if waits_for_itself(op, accumulates=shape.accumulates):
         width, gap = 1, timing.float_latency
     cycles = paced_cycles(num_elements, gap, width)
-    start = load_cycles(shape.num_registers, timing.load_latency)
-    return start + turned_cycles(cycles, shape.turns)
+    beats = cycles if timing.stride_widths and width > 1 else -(-num_elements // width)
+    return VectorTime(
+        start=load_cycles(shape.num_registers, timing.load_latency),
+        beats=beats,
+        pauses=cycles - beats,
+        turns=turned_cycles(cycles, shape.turns) - cycles,
+    )

@@ -10,6 +10,7 @@ from openwafer.sdk.codegen.floats import Floats
 from openwafer.sdk.codegen.frames import STATE, Frame
 from openwafer.sdk.codegen.mailboxes import (
     CODE_PARAMETERS,
+    add,
     field,
     load,
     read,
@@ -214,6 +215,7 @@ class FunctionWriter:
         now, drained = self.cycles(), read(self.body, mailbox.DRAINED)
         later = self.body.value(f"call i64 @llvm.smax.i64(i64 {now}, i64 {drained})")
         self.body.do(f"store i64 {later}, ptr {self._cycles}")
+        add(self.body, mailbox.DRAINS, self.body.value(f"sub i64 {later}, {now}"))
 
     def frame_address(self, offset: int, base: str = "%fp") -> str:
         """Native address of a word of the frame that begins at `base`."""

@@ -65,6 +65,11 @@ def write(body: Body, index: int, value: str) -> None:
     body.do(f"store i64 {value}, ptr {field(body, index)}")
 
 
+def add(body: Body, index: int, value: str) -> None:
+    """Add to a word of the mailbox."""
+    write(body, index, body.value(f"add i64 {read(body, index)}, {value}"))
+
+
 def trap(body: Body, kind: Trap | str, value: str, place: str) -> None:
     """Note why the code stops; `value`, `place` and a `kind` that is computed are of type i64."""
     number = kind.value if isinstance(kind, Trap) else kind

@@ -25,7 +25,7 @@ from openwafer.sdk.arch.pace import (
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
 from openwafer.sdk.codegen.elements import element, width_of
 from openwafer.sdk.codegen.floats import Floats
-from openwafer.sdk.codegen.mailboxes import PARAMETERS, read, trap, word_address, write
+from openwafer.sdk.codegen.mailboxes import PARAMETERS, add, read, trap, word_address, write
 from openwafer.sdk.codegen.requests import fill_request
 from openwafer.sdk.codegen.text import Body
 from openwafer.sdk.ir.function import Instruction, Register, Type, Value
@@ -219,8 +219,7 @@ class _KernelWriter:
             self._loops(length, self._write_element, "end")
         body.begin("end")
         self._add_cycles(length)
-        elements = body.value(f"add i64 {read(body, mailbox.ELEMENTS)}, {length}")
-        write(body, mailbox.ELEMENTS, elements)
+        add(body, mailbox.ELEMENTS, length)
         if self._is_unwritten:
             self._ask_for_book()
         body.do(f"ret i32 {Outcome.FINISHED.value}")
@@ -475,14 +474,19 @@ class _KernelWriter:
         return body.value(f"getelementptr i16, ptr {start}, i64 {way}")
 
     def _add_cycles(self, length: str) -> None:
-        """Add what :func:`~openwafer.sdk.arch.pace.vector_cycles` says."""
+        """Add what :func:`~openwafer.sdk.arch.pace.vector_time` says."""
         body = self._body
         sources = [dsd for place, dsd in self._dsds.items() if place > 0]
-        cycles = self._paced_cycles(length)
+        cycles = paced = self._paced_cycles(length)
         if len(sources) > 1:
             turned = body.value(f"mul i64 {cycles}, {self._turns(*sources[:2])}")
             raised = body.value(f"add i64 {turned}, {ONE_TURN - 1}")
             cycles = body.value(f"udiv i64 {raised}, {ONE_TURN}")
+            add(body, mailbox.TURNS, body.value(f"sub i64 {cycles}, {paced}"))
+        beats = self._beats(length, paced)
+        add(body, mailbox.BEATS, beats)
+        if beats != paced:
+            add(body, mailbox.PAUSES, body.value(f"sub i64 {paced}, {beats}"))
         timing = self._generation.timing
         start = load_cycles(len(self._dsds), timing.load_latency)
         drain = drain_cycles(timing.drain_cycles, timing.load_latency, bool(sources))
@@ -546,6 +550,15 @@ class _KernelWriter:
             gap = body.value(f"call i64 @llvm.umax.i64(i64 {gap}, i64 {self._gap(step, width)})")
         raised = body.value(f"add i64 {body.value(f'mul i64 {length}, {gap}')}, {width - 1}")
         return body.value(f"udiv i64 {raised}, {width}")
+
+    def _beats(self, length: str, paced: str) -> str:
+        """Beats of an operation whose elements pass in so many cycles."""
+        body, width = self._body, self._op.rates[self._generation.arch]
+        if waits_for_itself(self._op, accumulates=self._accumulates):
+            return length
+        if width == 1 or self._generation.timing.stride_widths:
+            return paced
+        return body.value(f"udiv i64 {body.value(f'add i64 {length}, {width - 1}')}, {width}")
 
     def _gap(self, step: str, width: int) -> str:
         """Cycles in which `width` elements pass, four bits a stride of a constant."""

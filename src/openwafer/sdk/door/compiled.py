@@ -56,27 +56,34 @@ class Compiled:
         """Lines of ``@comptime_print``."""
         return self.program.printed
 
-    def run(self, options: RuntimeOptions = QUIET, *, check: bool = False) -> Run:
+    def run(
+        self, options: RuntimeOptions = QUIET, *, check: bool = False, account: bool = False
+    ) -> Run:
         """Put the program on a simulated fabric and start it.
 
         Args:
             options: how it is simulated; no ``sim.log`` is written unless a folder is given.
             check: look for mistakes of the program, which the end of the run raises.
+            account: book where the cycles of each PE go, for :meth:`Run.account`.
         """
-        return Run(self.program, replace(options, check=Check.ERROR) if check else options)
+        options = replace(options, check=Check.ERROR) if check else options
+        return Run(self.program, replace(options, has_account=True) if account else options)
 
-    def replay(self, journal: PathLike, *, until: int | None = None) -> Replayed:
+    def replay(
+        self, journal: PathLike, *, until: int | None = None, account: bool = False
+    ) -> Replayed:
         """Do a run again that kept a journal: ``RuntimeOptions(log_folder=None, journal=...)``.
 
         Args:
             journal: its file.
             until: end with this cycle, also in the middle of an operation; None does all of them.
+            account: book where the cycles of each PE go, for ``simulator.account()``.
 
         Raises:
             OpenwaferError: the journal is damaged or of another program, or something came out
                 otherwise than in the run.
         """
-        return replay(self.program, journal, until=until)
+        return replay(self.program, journal, until=until, has_account=account)
 
     def save(self, folder: PathLike) -> None:
         """Write what ``cslc -o folder`` writes, for host scripts and :func:`load`."""

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.door.elements import Element, element_of
-from openwafer.sdk.fabric import Print
+from openwafer.sdk.fabric import Account, Print
 from openwafer.sdk.host import DataType, Region, Runtime, RuntimeOptions, tensors
 from openwafer.sdk.program.program import Program
 
@@ -143,6 +143,15 @@ class Run:
         """Cycles from the start until what was launched has ended and the fabric is at rest."""
         self._runtime.wait()
         return self._runtime.cycle
+
+    def account(self) -> Account:
+        """Where the cycles of each PE's threads and datapath went, of :attr:`cycles`.
+
+        Raises:
+            OpenwaferError: the run was started without ``account=True``.
+        """
+        self._runtime.wait()
+        return self._runtime.account()
 
     @property
     def prints(self) -> tuple[Print, ...]:

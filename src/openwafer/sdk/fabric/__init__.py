@@ -1,5 +1,14 @@
 """The fabric simulator: a cycle-level model of PEs, routers and the host's port."""
 
+from openwafer.sdk.fabric.account import Account, SlotState
 from openwafer.sdk.fabric.simulator import Landing, Print, Simulator, SimulatorOptions, Statistics
 
-__all__ = ["Landing", "Print", "Simulator", "SimulatorOptions", "Statistics"]
+__all__ = [
+    "Account",
+    "Landing",
+    "Print",
+    "Simulator",
+    "SimulatorOptions",
+    "SlotState",
+    "Statistics",
+]

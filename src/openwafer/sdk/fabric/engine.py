@@ -24,7 +24,17 @@ from numba import njit, types
 from numba.core.event import Listener, install_listener
 from numpy.typing import NDArray
 
-from openwafer.sdk.fabric import check, overrun, processor, queues, registers, router, thread
+from openwafer.sdk.fabric import (
+    account,
+    check,
+    overrun,
+    processor,
+    queues,
+    registers,
+    router,
+    slots,
+    thread,
+)
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import (
     cells_at,
@@ -181,13 +191,16 @@ def step_cores(s: State, run: processor.Run, element: thread.Element) -> None:
             look_ahead(s, i)
         pe = s[w.CORE_LIST + i]
         core = core_row(pe)
-        has_acted = False
+        has_acted, beaten = False, thread.NO_SLOT
         if s[core + w.C_AWAKE] >> w.SOURCE_SHIFT:
             has_acted = processor.step_sources(s, pe)
         if s[core + w.C_THREADS] & w.ALL_SLOTS:
-            has_acted |= thread.step_threads(s, element, pe)
+            beaten = thread.step_threads(s, element, pe)
+            has_acted |= beaten != thread.NO_SLOT
         if processor.is_main_due(s, pe):
             has_acted |= processor.step_main(s, run, pe)
+        if s[w.G_HAS_ACCOUNT]:
+            slots.book(s, pe, beaten)
         if has_acted or stays_awake(s, pe):
             s[w.CORE_LIST + kept] = pe
             kept += 1
@@ -471,6 +484,10 @@ class Engine:
     def write(self, pe: int, address: int, words: NDArray[np.uint16]) -> None:
         """Put words into a PE's memory, in no time."""
         self.tables.memory[pe, address : address + words.size] = words
+
+    def account(self) -> account.Account:
+        """Where the cycles of a machine went whose time is booked."""
+        return account.account_of(self.state)
 
     def snapshot(self) -> Snapshot:
         """What the machine is now; what it has recorded for the host has to be taken before."""

@@ -11,9 +11,21 @@ from openwafer.sdk.fabric.state import State
 
 
 @compiled
+def has_space(s: State, row: int, num: int) -> bool:
+    """Whether that many elements fit."""
+    return s[row + w.F_COUNT] + num <= s[row + w.F_ELEMENTS]
+
+
+@compiled
+def has_elements(s: State, row: int, num: int) -> bool:
+    """Whether that many elements are there."""
+    return s[row + w.F_COUNT] >= num
+
+
+@compiled
 def can_push(s: State, row: int, num: int) -> bool:
     """Whether that many elements fit; remembers when they do not."""
-    if s[row + w.F_COUNT] + num <= s[row + w.F_ELEMENTS]:
+    if has_space(s, row, num):
         return True
     s[row + w.F_WAS_FULL] = 1
     return False
@@ -22,7 +34,7 @@ def can_push(s: State, row: int, num: int) -> bool:
 @compiled
 def can_pop(s: State, row: int, num: int) -> bool:
     """Whether that many elements are there; remembers when they are not."""
-    if s[row + w.F_COUNT] >= num:
+    if has_elements(s, row, num):
         return True
     s[row + w.F_WAS_EMPTY] = 1
     return False

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from openwafer.sdk.arch.generation import NO_TASK
-from openwafer.sdk.fabric import control, queues, request, thread, vector
+from openwafer.sdk.fabric import account, control, queues, request, thread, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import (
@@ -45,6 +45,8 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
     mailbox_address = s[w.G_ADDRESS] + 8 * mailbox_row(pe)
     memory_address = s[w.G_ADDRESS] + 8 * memory_row(pe)
     s[processor_row(pe) + w.P_ENTRY] = entry
+    if is_resume == 0:
+        account.enter(s, pe, w.MAIN_SLOT, w.IN_SCALAR, s[w.G_NOW])
     has_microthreads = s[core + w.C_THREADS] & w.MICROTHREADS != 0
     s[mailbox_row(pe) + mb.IN_FLIGHT] = s[w.G_NOW] + 1 if has_microthreads else 0
     if not has_microthreads:
@@ -54,8 +56,9 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
         s[processor_row(pe) + w.P_IMAGE], mailbox_address, memory_address, entry, is_resume
     )
     if s[processor_row(pe) + w.P_OUTCOME] == FINISHED:
-        drained = s[mailbox_row(pe) + mb.DRAINED]
-        s[mailbox_row(pe) + mb.CYCLE] = max(s[mailbox_row(pe) + mb.CYCLE], drained)
+        ended, drained = s[mailbox_row(pe) + mb.CYCLE], s[mailbox_row(pe) + mb.DRAINED]
+        s[mailbox_row(pe) + mb.CYCLE] = max(ended, drained)
+        s[mailbox_row(pe) + mb.DRAINS] += s[mailbox_row(pe) + mb.CYCLE] - ended
     s[sleep_row(pe) + w.Z_UNTIL] = max(s[mailbox_row(pe) + mb.CYCLE], s[w.G_NOW] + 1)
     s[core + w.C_MAIN] = w.MAIN_BUSY
     thread.hold(s, pe)
@@ -87,6 +90,7 @@ def start_entry(s: State, pe: int, entry: int, is_known: bool) -> None:
     s[processor_row(pe) + w.P_ENTRY] = entry
     s[sleep_row(pe) + w.Z_UNTIL] = begin
     s[core + w.C_MAIN] = w.MAIN_DISPATCH
+    account.enter(s, pe, w.MAIN_SLOT, w.IN_SWITCH, s[w.G_NOW])
 
 
 @compiled
@@ -343,12 +347,17 @@ def end_run(s: State, pe: int) -> None:
     if is_finished or s[mailbox_row(pe) + mb.REQUEST] != request.SYNC:
         end_command(s, pe)
     s[core_row(pe) + w.C_MAIN] = w.MAIN_IDLE if is_finished else w.MAIN_REQUEST
+    if is_finished:
+        account.enter(s, pe, w.MAIN_SLOT, w.IN_NOTHING, s[sleep_row(pe) + w.Z_UNTIL])
 
 
 @compiled
 def step_request(s: State, run: Run, pe: int) -> bool:
     """Serve the main thread's request; whether something happened."""
+    asked = s[mailbox_row(pe) + mb.CYCLE]
     answer = request.serve(s, pe)
+    if s[w.G_HAS_ACCOUNT]:
+        account.note_answer(s, pe, answer, asked)
     if answer == 0:
         return False
     if answer < 0:

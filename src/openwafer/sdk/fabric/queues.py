@@ -226,21 +226,28 @@ def bind_input(s: State, pe: int, color: int, queue: int) -> None:
 
 
 @inlined
-def may_send(s: State, pe: int, thread: int, queue: int) -> bool:
-    """Whether a thread can put a wavelet into an output queue.
+def output_ready(s: State, pe: int, queue: int) -> int:
+    """Cycle from which an output queue takes a wavelet, as the core knows; NEVER while it is full.
 
-    The core hears of a place some cycles after its wavelet has left, and the thread waits for that.
+    The core hears of a space some cycles after its wavelet has left.
     """
     word = s[core_row(pe) + w.C_OUT]
     count, depth = count_in(word, queue), s[w.G_DEPTHS + w.QUEUES + queue]
     if count >= depth:
-        return False
-    # The place is that of the wavelet `depth` before, whose slot says since when it is free.
+        return w.NEVER
+    # The space is that of the wavelet `depth` before, whose slot says since when it is free.
     before = (head_in(word, queue) + count - depth) & SLOT_MASK
-    free = s[output_slot(pe, queue, before) + 1]
+    return s[output_slot(pe, queue, before) + 1]
+
+
+@inlined
+def may_send(s: State, pe: int, thread: int, queue: int) -> bool:
+    """Whether a thread can put a wavelet into an output queue; it waits until it hears of space."""
+    free = output_ready(s, pe, queue)
     if free <= s[w.G_NOW]:
         return True
-    s[thread + w.T_NEXT] = free
+    if free < w.NEVER:
+        s[thread + w.T_NEXT] = free
     return False
 
 

@@ -83,6 +83,12 @@ def job_row(thread: int) -> int:
 
 
 @inlined
+def account_row(pe: int, slot: int) -> int:
+    """The time of a slot of the PE's threads."""
+    return w.ACCOUNT + (slot * w.PITCH + pe) * w.ACCOUNT_WORDS
+
+
+@inlined
 def operand_row(thread: int, place: int) -> int:
     """Operand of the operation of a thread's row: 0 is the destination."""
     return job_row(thread) + w.J_OPERANDS + place * w.OPERAND_WORDS

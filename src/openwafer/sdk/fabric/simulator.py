@@ -11,6 +11,7 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.fabric import findings
 from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.account import Account
 from openwafer.sdk.fabric.engine import Engine
 from openwafer.sdk.fabric.findings import Found
 from openwafer.sdk.fabric.load import load
@@ -40,6 +41,7 @@ class SimulatorOptions:
         stops_at_overrun: a vector operation that goes over the end of a variable is an error.
         is_checked: look also at what code and operations do to what is in flight.
         has_plans: the beats of simple operations take a short way, with the same results.
+        has_account: the time of each slot is booked, see :meth:`Simulator.account`.
     """
 
     landing_log: bool = False
@@ -48,6 +50,7 @@ class SimulatorOptions:
     stops_at_overrun: bool = False
     is_checked: bool = False
     has_plans: bool = True
+    has_account: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,7 @@ class Simulator:
         if options.is_checked:
             fill_unwritten(self._engine.states, program)
         self._state[w.G_HAS_PLANS] = options.has_plans
+        self._state[w.G_HAS_ACCOUNT] = options.has_account
         self._books = _Books()
         self._looks: dict[int, Callable[[], None]] = {}
         self._wake(np.arange(program.width * program.height))
@@ -374,6 +378,20 @@ class Simulator:
             tasks=int(tables.processor[:, w.P_TASKS_RUN].sum()),
             switch_changes=int(g[w.G_SWITCHES]),
         )
+
+    def account(self) -> Account:
+        """Where the cycles of each slot of each PE went since the start.
+
+        Raises OpenwaferError `fabric-no-account` where the options ask for none.
+        """
+        if not self._options.has_account:
+            raise error(
+                "fabric-no-account",
+                "the time of this run is not booked",
+                help="ask for it when the run begins: compiled.run(account=True), or the option"
+                " has_account",
+            )
+        return self._engine.account()
 
     def _pe(self, x: int, y: int) -> int:
         if not (0 <= x < self._program.width and 0 <= y < self._program.height):

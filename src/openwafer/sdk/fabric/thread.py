@@ -8,8 +8,8 @@ from cycle to cycle.
 from collections.abc import Callable
 from typing import Final
 
+from openwafer.sdk.fabric import account, check, control, overrun, queues, vector
 from openwafer.sdk.fabric import beat as planned
-from openwafer.sdk.fabric import check, control, overrun, queues, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import (
@@ -40,6 +40,7 @@ ALL_LEVELS: Final = 1 | 1 << w.MEDIUM_SHIFT | 1 << w.HIGH_SHIFT
 PRIORITIES: Final = w.MICROTHREADS << w.MEDIUM_SHIFT | w.MICROTHREADS << w.HIGH_SHIFT
 MAIN_BIT: Final = 1 << w.MAIN_SLOT
 SLOT_MASK: Final = w.QUEUES - 1
+NO_SLOT: Final = -1
 
 Element = Callable[[int, int, int, int], int]
 
@@ -129,8 +130,9 @@ def finish(s: State, pe: int, slot: int, result: int) -> None:
             unblock(s, pe, s[job_row(thread) + w.J_CONTROL_UNBLOCK])
     s[core_row(pe) + w.C_THREADS] &= ~((1 if slot == w.MAIN_SLOT else ALL_LEVELS) << slot)
     if slot == w.MAIN_SLOT:
-        issued = s[w.G_NOW] + 1 - s[w.G_BEAT]
-        s[mailbox_row(pe) + mb.CYCLE] = max(s[mailbox_row(pe) + mb.CYCLE], issued)
+        begun, issued = s[mailbox_row(pe) + mb.CYCLE], s[w.G_NOW] + 1 - s[w.G_BEAT]
+        s[mailbox_row(pe) + mb.CYCLE] = max(begun, issued)
+        account.end_operation(s, pe, begun)
         s[mailbox_row(pe) + mb.DRAINED] = vector.drained_at(s, pe, thread)
         s[core_row(pe) + w.C_MAIN] = w.MAIN_RESUME
         s[processor_row(pe) + w.P_RESULT] = result
@@ -279,8 +281,8 @@ def level_bits(s: State, thread: int, slot: int) -> int:
 
 
 @inlined
-def step_equals(s: State, element: Element, pe: int, threads: int) -> bool:
-    """At most one beat of some microthreads, or of the main thread alone."""
+def step_equals(s: State, element: Element, pe: int, threads: int) -> int:
+    """At most one beat of some microthreads, or of the main thread alone; its slot, or NO_SLOT."""
     is_main = threads == MAIN_BIT
     first = (s[w.G_NOW] + 1) & SLOT_MASK
     order = 1 if is_main else ((threads | threads << w.QUEUES) >> first) & w.MICROTHREADS
@@ -290,8 +292,8 @@ def step_equals(s: State, element: Element, pe: int, threads: int) -> bool:
         if beat(s, element, pe, slot):
             if not is_main:
                 hold_up_main(s, pe)
-            return True
-    return False
+            return slot
+    return NO_SLOT
 
 
 @compiled
@@ -301,17 +303,18 @@ def hold_up_main(s: State, pe: int) -> None:
     left = s[thread + w.T_NEXT] - s[w.G_NOW]
     if s[core_row(pe) + w.C_THREADS] & MAIN_BIT and 0 < left < s[job_row(thread) + w.J_HOLDS]:
         s[thread + w.T_NEXT] += 1
+        s[job_row(thread) + w.J_HELD_UP] = s[w.G_NOW]
 
 
 @compiled
-def step_level(s: State, element: Element, pe: int, threads: int) -> bool:
+def step_level(s: State, element: Element, pe: int, threads: int) -> int:
     """The same, for priorities."""
     return step_equals(s, element, pe, threads)
 
 
 @compiled
-def step_levels(s: State, element: Element, pe: int, ready: int) -> bool:
-    """At most one beat of threads of several priorities."""
+def step_levels(s: State, element: Element, pe: int, ready: int) -> int:
+    """At most one beat of threads of several priorities; its slot, or NO_SLOT."""
     threads = s[core_row(pe) + w.C_THREADS]
     main_level = MAIN_LEVEL + s[processor_row(pe) + w.P_MAIN_PRIORITY]
     high = (threads >> w.HIGH_SHIFT) & ready
@@ -319,18 +322,18 @@ def step_levels(s: State, element: Element, pe: int, ready: int) -> bool:
     low = ready & w.MICROTHREADS & ~(high | medium)
     for level in range(LEVELS - 1, -1, -1):
         is_main = level == main_level and ready >> w.MAIN_SLOT
-        if is_main and step_level(s, element, pe, MAIN_BIT):
-            return True
-        if level & 1 == 0:
+        slot = step_level(s, element, pe, MAIN_BIT) if is_main else NO_SLOT
+        if slot == NO_SLOT and level & 1 == 0:
             mask = low if level == 0 else (medium if level == MEDIUM_LEVEL else high)
-            if step_level(s, element, pe, mask & w.MICROTHREADS):
-                return True
-    return False
+            slot = step_level(s, element, pe, mask & w.MICROTHREADS)
+        if slot != NO_SLOT:
+            return slot
+    return NO_SLOT
 
 
 @inlined
-def step_threads(s: State, element: Element, pe: int) -> bool:
-    """At most one beat of the PE; whether there was one."""
+def step_threads(s: State, element: Element, pe: int) -> int:
+    """At most one beat of the PE; its slot, or NO_SLOT."""
     threads = s[core_row(pe) + w.C_THREADS]
     ready = threads & ~(threads >> w.HELD_SHIFT) & w.ALL_SLOTS
     is_equal = threads & PRIORITIES == 0 and ready <= MAIN_BIT

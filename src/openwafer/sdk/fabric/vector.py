@@ -208,6 +208,7 @@ def set_speed(s: State, thread: int, start: int) -> None:
             is_simd = is_simd and s[operand_row(thread, place) + w.O_FLAGS] & FLAG_SIMD != 0
             is_simd = is_simd and words_of(s, s[thread + w.T_OP], place) == 1
     turns = turns_of(s, thread)
+    s[job_row(thread) + w.J_TURNS] = w.NEVER if turns > pace.ONE_TURN else 0
     s[job_row(thread) + w.J_HOLDS] = 1
     if num_fabric or first_of(s, thread, w.FIFO) >= 0:
         s[job_row(thread) + w.J_WIDTH] = 2 if num_fabric and is_simd else 1
@@ -240,6 +241,7 @@ def set_memory_speed(s: State, thread: int, turns: int, start: int) -> None:
     num_beats = num_lines * -(-line // width) + -(-rest // width)
     gap = gap * turns // pace.ONE_TURN
     s[job_row(thread) + w.J_WIDTH] = width
+    s[job_row(thread) + w.J_TURNS] = turned_cycles(cycles, turns) - cycles
     s[thread + w.T_GAP] = gap
     s[thread + w.T_NEXT] = start + turned_cycles(cycles, turns) - 1 - max(0, num_beats - 1) * gap
     s[job_row(thread) + w.J_HOLDS] = 1 if is_float_sum else gap

@@ -202,6 +202,10 @@ J_ADVANCES: Final = 12
 """1 while the control wavelet that advances the switch waits to be sent."""
 J_HOLDS: Final = 13
 """Cycles for which a beat of memory alone keeps other threads' beats away."""
+J_TURNS: Final = 14
+"""Cycles of its pauses that still come of reads that take turns."""
+J_HELD_UP: Final = 15
+"""The last cycle in which another thread's beat delayed one of its own."""
 J_OPERANDS: Final = 16
 JOB_WORDS: Final = J_OPERANDS + 4 * OPERAND_WORDS
 
@@ -284,6 +288,35 @@ NUM_VECTOR_CODES: Final = 64
 LAST_MOVE: Final = 4
 """Codes 1 to this copy bits."""
 
+# Account rows: a slot's time, by what the slot does.
+A_STATE: Final = 0
+"""What it does now, of those below, and since when."""
+A_SINCE: Final = 1
+A_SLOTS: Final = 2
+"""Of the main thread's row: what all microthreads do, STATE_BITS each."""
+A_CYCLES: Final = 8
+ACCOUNT_WORDS: Final = 40
+STATE_BITS: Final = 5
+STATE_MASK: Final = 31
+
+# What a slot does, see :class:`~openwafer.sdk.fabric.account.SlotState`.
+IN_NOTHING: Final = 0
+IN_SCALAR: Final = 1
+IN_BEAT: Final = 2
+IN_PAUSE: Final = 3
+IN_TURN: Final = 4
+IN_DRAIN: Final = 5
+IN_SWITCH: Final = 6
+IN_REQUEST: Final = 7
+IN_BLOCKED_TASK: Final = 8
+IN_BLOCKED_THREAD: Final = 9
+IN_LOST_BEAT: Final = 10
+IN_FIFO: Final = 11
+IN_INPUT: Final = 12
+"""Then by input queue; output queues as well."""
+IN_OUTPUT: Final = IN_INPUT + QUEUES
+NUM_STATES: Final = IN_OUTPUT + QUEUES
+
 # Stream sources.
 S_PE: Final = 0
 S_COLOR: Final = 1
@@ -332,6 +365,8 @@ G_DEPTHS: Final = 32
 """By input queue, then by output queue."""
 G_SINK_SLOT: Final = 48
 """By color: its number among the sinks of a PE."""
+G_HAS_ACCOUNT: Final = 76
+"""The time of slots is booked."""
 G_SOURCE_ROOM: Final = 77
 """Words that streams from the host have room for."""
 G_SWITCHED: Final = 78
@@ -554,6 +589,7 @@ SHARED: Final = _placed(
         "map": _table(MAX_MAPS, MAP_WORDS),
         "source": _table(MAX_SOURCES, SOURCE_WORDS),
         "source_data": _table(MAX_SOURCE_WORDS),
+        "account": Shape(ACCOUNT_WORDS, SLOTS),
         "unwritten": Shape(UNWRITTEN_WORDS),
         "memory": Shape(MEMORY_WORDS),
     },
@@ -584,6 +620,7 @@ IMAGE: Final = SHARED["image"].start
 MAP: Final = SHARED["map"].start
 SOURCE: Final = SHARED["source"].start
 SOURCE_DATA: Final = SHARED["source_data"].start
+ACCOUNT: Final = SHARED["account"].start
 UNWRITTEN: Final = SHARED["unwritten"].start
 """A bit for each word of memory, in checked runs alone: nothing has written it yet."""
 MEMORY_ROWS: Final = SHARED["memory"].start

@@ -40,6 +40,7 @@ def replay(
     *,
     until: int | None = None,
     threads: int = MAX_THREADS,
+    has_account: bool = False,
 ) -> Replayed:
     """Do again what a run did; each operation has to begin and to end as it did then.
 
@@ -48,6 +49,7 @@ def replay(
         journal: of the run, or its file.
         until: end with this cycle, also in the middle of an operation; None does all of them.
         threads: the most that simulate the fabric; results do not depend on it.
+        has_account: the time of each PE is booked.
 
     Raises:
         OpenwaferError: the journal is damaged or of another program, or something came out
@@ -62,7 +64,7 @@ def replay(
             f"the journal is of the program {journal.program}, and this is {found}",
             help="replay it with the program that the run was of, compiled in the same way",
         )
-    simulator, code = journal.rules.machine_of(program, threads)
+    simulator, code = journal.rules.machine_of(program, threads, has_account=has_account)
     if until is not None:
         simulator.look_at(until, _end)
     interpreter = Interpreter(HostSymbols(program), simulator, Warnings(), journal.rules)

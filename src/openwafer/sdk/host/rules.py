@@ -27,13 +27,19 @@ class Rules:
     can_stop_unfinished: bool
 
     def machine_of(
-        self, program: Program, threads: int, *, has_landings: bool = False
+        self,
+        program: Program,
+        threads: int,
+        *,
+        has_landings: bool = False,
+        has_account: bool = False,
     ) -> tuple[Simulator, PeCode]:
         """Put a program on a fabric, which calls its code by address: it has to live as long.
 
         Args:
             threads: the most that simulate the fabric; results do not depend on it.
             has_landings: every landing of a wavelet is recorded.
+            has_account: the time of each PE is booked.
         """
         code = build_engine(program, self.engine, depth=self.check.depth)
         options = SimulatorOptions(
@@ -41,5 +47,6 @@ class Rules:
             threads=num_threads(threads, program.width * program.height),
             stops_at_overrun=self.stops_at_overrun,
             is_checked=self.check is not Check.OFF,
+            has_account=has_account,
         )
         return Simulator(program, code.run_address, code.element_address, options), code

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from openwafer.config import PathLike, convert_fields, path_of
 from openwafer.diagnostics import Diagnostic, OpenwaferError, error
-from openwafer.sdk.fabric import Print, Simulator
+from openwafer.sdk.fabric import Account, Print, Simulator
 from openwafer.sdk.host import copies, tensors
 from openwafer.sdk.host.arguments import raw_arguments
 from openwafer.sdk.host.checks import (
@@ -74,6 +74,7 @@ class RuntimeOptions:
             opened the command stream again, as the vendor's `stop` asks nothing of PEs.
         journal: file that keeps what the host asks for, so that the run can be done again; None
             asks the environment. The words of copies and sends stay in memory until the run ends.
+        has_account: the time of PEs is booked for :meth:`Runtime.account`.
     """
 
     engine: EngineKind | None = None
@@ -84,6 +85,7 @@ class RuntimeOptions:
     check: Check | None = None
     can_stop_unfinished: bool = False
     journal: Path | None = None
+    has_account: bool = False
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -151,7 +153,10 @@ class Runtime:
         warn_of_debug_words()
         # The simulator calls the code by address: it has to live as long.
         self._simulator, self._code = self._rules.machine_of(
-            self.program, self._options.threads, has_landings=landings
+            self.program,
+            self._options.threads,
+            has_landings=landings,
+            has_account=self._options.has_account,
         )
         interpreter = Interpreter(self.symbols, self._simulator, self._warnings, self._rules)
         self._carry_out = self._recorded(interpreter)
@@ -357,6 +362,10 @@ class Runtime:
     def prints(self) -> tuple[Print, ...]:
         """What the PEs have printed up to now."""
         return self._loaded().prints()
+
+    def account(self) -> Account:
+        """Where the cycles of PEs went up to now; needs the option `has_account`."""
+        return self._loaded().account()
 
     def task_wait(self, task: Task) -> None:
         """Finish everything queued up to a task."""

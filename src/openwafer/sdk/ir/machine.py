@@ -47,7 +47,9 @@ class Machine:
 
     def drain(self) -> None:
         """Wait until what vector operations wrote can be used."""
-        self.box[mailbox.CYCLE] = max(self.box[mailbox.CYCLE], self.box[mailbox.DRAINED])
+        waited = max(0, self.box[mailbox.DRAINED] - self.box[mailbox.CYCLE])
+        self.box[mailbox.CYCLE] += waited
+        self.box[mailbox.DRAINS] += waited
 
     def load(self, address: int, kind: Type) -> int | tuple[int, ...]:
         """Bits of a value at a byte address; traps where none can lie."""

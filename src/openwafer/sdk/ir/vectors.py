@@ -9,7 +9,7 @@ from openwafer.sdk.arch.pace import (
     beat_words,
     drain_cycles,
     read_turns,
-    vector_cycles,
+    vector_time,
 )
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
 from openwafer.sdk.ir.elements import element
@@ -66,7 +66,11 @@ def run_inline(
     machine.box[mailbox.ELEMENTS] += length
     shape = _shape(op, [bits for _, bits in operands], generation)
     timing = generation.timing
-    machine.box[mailbox.CYCLE] += vector_cycles(op, length, generation, shape)
+    took = vector_time(op, length, generation, shape)
+    machine.box[mailbox.CYCLE] += took.total
+    machine.box[mailbox.BEATS] += took.beats
+    machine.box[mailbox.PAUSES] += took.pauses
+    machine.box[mailbox.TURNS] += took.turns
     drain = drain_cycles(timing.drain_cycles, timing.load_latency, shape.reads_memory)
     machine.box[mailbox.DRAINED] = machine.box[mailbox.CYCLE] + drain
 

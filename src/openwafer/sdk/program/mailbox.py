@@ -136,7 +136,16 @@ FLIGHT_USES: Final = STRETCH_SHIFT + 1
 FLIGHT_WRITES: Final = FLIGHT_USES + 1
 """The same of what they may write."""
 LAST_STRETCH: Final = 63
-MAILBOX_WORDS: Final = 72
+BEATS: Final = FLIGHT_WRITES + 1
+"""Of the cycles that code has added to CYCLE since the simulator looked last: beats of vector
+operations that it ran by itself. What the next three do not name either, scalar code took."""
+PAUSES: Final = BEATS + 1
+"""Cycles between those beats, without those of TURNS."""
+TURNS: Final = PAUSES + 1
+"""Cycles between those beats in which reads of memory took turns."""
+DRAINS: Final = TURNS + 1
+"""Cycles in which the code waited for results of vector operations."""
+MAILBOX_WORDS: Final = 80
 
 
 def operand_of(operation: int, place: int) -> int:
