@@ -76,6 +76,15 @@ def test_integers_and_floats_are_told_apart() -> None:
         ]
 
 
+def test_a_call_with_nan_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    with RememberingFakeMode():
+        torch.full((2,), float("nan"))
+        asked: list[object] = []
+        monkeypatch.setattr(FakeTensorMode, "__torch_dispatch__", lambda *args: asked.append(args))
+        torch.full((2,), float("nan"))
+    assert asked == []
+
+
 def test_tensors_remember_their_device() -> None:
     with RememberingFakeMode():
         made = [torch.zeros(2, device=name) * 2 for name in ("cpu", "cuda", "cpu", "cuda")]

@@ -8,6 +8,7 @@ thousands of calls, and layers are alike.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from math import isnan
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import torch
@@ -189,6 +190,9 @@ def _add(value: Any, parts: list[object], tensors: list[FakeTensor]) -> bool:
     elif isinstance(value, list | tuple):
         parts.append(len(value))
         return all(_add(item, parts, tensors) for item in value)
+    elif isinstance(value, float) and isnan(value):
+        # It is not equal to itself, so a key with it would never be found again.
+        parts.append(None)
     else:
         parts.append(value)
     return True
