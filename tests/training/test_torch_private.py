@@ -77,6 +77,18 @@ def test_a_dispatch_mode_is_left_and_entered_again() -> None:
             assert not names.is_fake(torch.ones(1))
 
 
+@pytest.mark.parametrize("device", [torch.device("cpu"), torch.device("cuda:0")], ids=str)
+def test_a_fake_tensor_is_what_the_constructor_of_torch_makes(device: torch.device) -> None:
+    mode, bare = names.FakeTensorMode(), torch.empty_strided((2, 3), (1, 2), device="meta")
+    made = names.make_fake(mode, bare, device)
+    expected = names.FakeTensor(mode, bare, device)
+    assert vars(made) == vars(expected)
+    assert vars(made) is not vars(names.make_fake(mode, bare, device))
+    assert (made.device, made.shape, made.stride()) == (device, (2, 3), (1, 2))
+    assert made.untyped_storage()._cdata == bare.untyped_storage()._cdata
+    assert torch._C._dispatch_keys(made) == torch._C._dispatch_keys(expected)  # noqa: SLF001
+
+
 def test_an_operator_is_another_for_the_time_of_a_context() -> None:
     with names.scoped_library("aten", "IMPL") as library:
         library.impl("dropout", lambda x, *_: x + 1, "AutogradCPU")

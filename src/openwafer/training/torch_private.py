@@ -8,6 +8,7 @@ all dispatch modes of this package do against torch's compiler is here, too.
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from types import TracebackType
 from typing import Any, Final
 
@@ -104,6 +105,25 @@ group_tensors: Final = _group_tensors_by_device_and_dtype
 NormBase = _NormBase
 # The store by which the processes of the default group met.
 default_store: Final = _get_default_store
+
+
+@cache
+def _attributes_of_fakes(device: torch.device) -> dict[str, object]:
+    return vars(FakeTensor(FakeTensorMode(), torch.empty(0, device="meta"), device))
+
+
+def make_fake(mode: FakeTensorMode, bare: torch.Tensor, device: torch.device) -> FakeTensor:
+    """A fake tensor over one on the meta device that records nothing.
+
+    As torch's constructor makes it, which takes five times as long: it checks what it is given, and
+    sets one by one what all of them have.
+    """
+    made: FakeTensor = torch.Tensor._make_subclass(
+        FakeTensor, bare, False, dispatch_device=True, device_for_backend_keys=device
+    )
+    torch._C._set_warn_deprecated_on_mutable_data_ptr(made)
+    made.__dict__ = {**_attributes_of_fakes(device), "fake_mode": mode}
+    return made
 
 
 def active_ddp_module() -> nn.Module | None:

@@ -22,6 +22,7 @@ from openwafer.training.torch_private import (
     FakeTensorMode,
     OpOverload,
     Unguarded,
+    make_fake,
     num_dispatch_modes,
     pytree,
     set_dispatch_mode,
@@ -70,6 +71,8 @@ class _Outcome(NamedTuple):
     tensors: tuple[_Returned | None, ...]
 
 
+# As a string, torch would parse it each time.
+_META: Final = torch.device("meta")
 _KNOWN: Final[dict[Key, _Outcome]] = {}
 
 
@@ -135,16 +138,16 @@ class RememberingFakeMode(Unguarded, FakeTensorMode):
     def _make(self, returned: _Returned, tensors: Sequence[FakeTensor]) -> torch.Tensor:
         if returned.source is None:
             bare = torch.empty_strided(
-                returned.shape, returned.stride, dtype=returned.dtype, device="meta"
+                returned.shape, returned.stride, dtype=returned.dtype, device=_META
             )
-            return FakeTensor(self, bare, returned.device)
+            return make_fake(self, bare, returned.device)
         source = tensors[returned.source]
         if returned.is_source:
             return source
-        bare = torch.empty(0, dtype=returned.dtype, device="meta")
+        bare = torch.empty(0, dtype=returned.dtype, device=_META)
         offset = source.storage_offset() + returned.offset
         bare.set_(source.untyped_storage(), offset, returned.shape, returned.stride)
-        return FakeTensor(self, bare, returned.device)
+        return make_fake(self, bare, returned.device)
 
 
 @cache
