@@ -32,6 +32,7 @@ from openwafer.training.stream.execute.snapshot import (
 from openwafer.training.stream.plan.operators import (
     ASK_DEVICE,
     CountingMeter,
+    tensors_in,
 )
 from openwafer.training.stream.schedule import Visit
 from openwafer.training.torch_private import (
@@ -63,7 +64,7 @@ def _writes_foreign(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     values = [
         args[index] if index < len(args) else kwargs.get(name) for name, index in written.items()
     ]
-    return any(type(leaf) is torch.Tensor for leaf in pytree.tree_leaves(values))
+    return any(type(tensor) is torch.Tensor for tensor in tensors_in(values))
 
 
 class WatchingMeter(CountingMeter):
@@ -94,11 +95,10 @@ class WatchingMeter(CountingMeter):
 
     def _watched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if self.weights is not None and not self.is_paused and _computes(func):
-            for leaf in pytree.arg_tree_leaves(*args, **(kwargs or {})):
-                if isinstance(leaf, torch.Tensor):
-                    name = self.weights.released_parameter(leaf)
-                    if name is not None:
-                        self.misused[name] = None
+            for tensor in tensors_in([*args, *(kwargs or {}).values()]):
+                name = self.weights.released_parameter(tensor)
+                if name is not None:
+                    self.misused[name] = None
             if _writes(func):
                 self._note_writes(self.weights, func, args, kwargs or {})
         if self.weights is not None and func is torch.ops.aten.as_strided.default:
@@ -110,9 +110,9 @@ class WatchingMeter(CountingMeter):
         return out
 
     def _note_host_bytes(self, put_aside: object) -> None:
-        for leaf in () if put_aside is None else pytree.tree_leaves(put_aside):
-            if isinstance(leaf, torch.Tensor) and not self.counts(leaf):
-                self._aside.count(leaf)
+        for tensor in tensors_in([put_aside]):
+            if not self.counts(tensor):
+                self._aside.count(tensor)
         if self.used_bytes + self._aside.used_bytes <= self.host_peak_bytes:
             return
         held = self._aside.used_bytes
@@ -140,8 +140,8 @@ class WatchingMeter(CountingMeter):
             if argument.is_write:
                 if isinstance(value, torch.Tensor):
                     self.uncounted.note_write(value)
-                for leaf in pytree.tree_leaves((value, kwargs)):
-                    name = weights.bound_parameter(leaf) if torch.is_tensor(leaf) else None
+                for tensor in tensors_in([value, *kwargs.values()]):
+                    name = weights.bound_parameter(tensor)
                     if name is not None:
                         self.written[name] = None
 

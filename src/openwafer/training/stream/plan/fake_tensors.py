@@ -170,8 +170,9 @@ def _key_of(
 ) -> Key | None:
     """A call's kind, and its tensors; ``None`` where what it returns depends on more than that."""
     parts: list[object] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
-    if not all(_add(value, parts, tensors) for value in args):
-        return None
+    for value in args:
+        if not _add(value, parts, tensors):
+            return None
     for name, value in kwargs.items():
         parts.append(name)
         if not _add(value, parts, tensors):
@@ -190,7 +191,7 @@ def _add(value: Any, parts: list[object], tensors: list[FakeTensor]) -> bool:
             return False
         tensors.append(value)
         parts += (value.shape, value.stride(), value.dtype, value.fake_device, value.requires_grad)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, (list, tuple)):
         parts.append(len(value))
         return all(_add(item, parts, tensors) for item in value)
     elif isinstance(value, float) and isnan(value):

@@ -1,6 +1,6 @@
 """Which operators a step calls: kinds of calls that can be counted, and made again to be timed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +12,6 @@ from torch.utils.flop_counter import flop_registry
 
 from openwafer.training.sparsity.choice import is_known, trial_of
 from openwafer.training.stream.device.device import MemoryMeter
-from openwafer.training.torch_private import pytree
 
 # Tensors without memory are asked for their device all the time.
 ASK_DEVICE: Final = torch.ops.prim.device.default
@@ -55,6 +54,17 @@ _ATTENTION_FLOPS: Final[Mapping[Any, Callable[..., int]]] = {
     )
     for end, flops in (("", _of_forward), ("_backward", _of_backward))
 }
+
+
+def tensors_in(values: Iterable[object]) -> list[torch.Tensor]:
+    """The tensors among an operator's arguments or results, those in lists one by one."""
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += tensors_in(value)
+    return found
 
 
 class TensorKind(NamedTuple):
@@ -122,7 +132,7 @@ class Operator(NamedTuple):
 def _frozen(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return TensorKind.of(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return tuple(map(_frozen, value))
     return value
 
@@ -166,11 +176,7 @@ class Calls:
         packet = function.overloadpacket
         # Formulas may be registered at any time.
         flops_of = _ATTENTION_FLOPS.get(packet) or flop_registry.get(packet)
-        tensors = [
-            leaf
-            for leaf in pytree.tree_leaves((args, dict(kwargs), out))
-            if isinstance(leaf, torch.Tensor)
-        ]
+        tensors = tensors_in([*args, *kwargs.values(), out])
         return cls(
             0 if flops_of is None else flops_of(*args, **kwargs, out_val=out),
             sum(prod(tensor.shape) * tensor.element_size() for tensor in tensors),
