@@ -17,7 +17,7 @@ from openwafer.training.methods.sparse_products import describe_products
 from openwafer.training.metrics import MASKS_FORMAT, MaskChange, StepMetrics, StepWriter
 from openwafer.training.metrics.run_record import PICTURES, MaskPicture, MaskPictures
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.session.saved_run import SavedWeights, checkpoint_arrays
+from openwafer.training.session.saved_run import CheckpointArrays, SavedWeights
 from openwafer.training.sparsity.masks.algorithms import (
     IMP,
     GrowthCandidates,
@@ -313,7 +313,7 @@ class Rewinding:
 
     def go_back(self, end: StepEnd, counts: UpdateCounts) -> None:
         """Every weight is what it was, where its mask keeps it; no update has been made."""
-        kept = SavedWeights(checkpoint_arrays(self._copy), UpdateCounts())
+        kept = SavedWeights(CheckpointArrays(self._copy), UpdateCounts())
         weights = DenseWeights(kept, self._model)
         for record, layout in end.records.items():
             names = [place.spec.name for place in layout.parts[Part.WEIGHTS]]

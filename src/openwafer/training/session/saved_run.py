@@ -426,7 +426,13 @@ class SavedArrays(Protocol):
         """A copy of one array."""
 
 
-class _CheckpointArrays:
+class CheckpointArrays:
+    """The arrays of a checkpoint, which nobody changes meanwhile; see :class:`SavedArrays`.
+
+    Args:
+        folder: of the checkpoint.
+    """
+
     def __init__(self, folder: Path) -> None:
         self._arrays = read_checkpoint(folder).arrays
         self._shards = ShardReader(folder)
@@ -436,6 +442,7 @@ class _CheckpointArrays:
         }
 
     def read(self, part: Part, name: str) -> torch.Tensor:
+        """See :class:`SavedArrays`."""
         return self._shards.read_whole(self._arrays[part][name])
 
 
@@ -466,16 +473,11 @@ class _StoreArrays:
         return read
 
 
-def checkpoint_arrays(folder: Path) -> SavedArrays:
-    """The arrays of a checkpoint, which nobody changes meanwhile."""
-    return _CheckpointArrays(folder)
-
-
 @contextmanager
 def saved_arrays(run: RunFolder, saved: SavedRun) -> Iterator[SavedArrays]:
     """Context that gives the arrays of a saved step, which nobody changes meanwhile."""
     if saved.checkpoint is not None:
-        yield checkpoint_arrays(saved.checkpoint)
+        yield CheckpointArrays(saved.checkpoint)
         return
     assert saved.found is not None
     with closing(open_found(run, saved.found, FIRST_RANK)) as stores:

@@ -54,7 +54,7 @@ class FindStores:
 def tell_stores(systems: Systems, asked: FindStores) -> FoundStores | list[int]:
     """Where the stores are, or those that no system sees; all call this."""
     own = seen_stores(RunFolder(asked.folder), asked.stores)
-    seen = systems.gathered(own, "which stores it sees")
+    seen = systems.control.gather(own, "which stores it sees")
     return located(asked.stores, [found for found in seen if isinstance(found, dict)])
 
 
@@ -71,7 +71,9 @@ class FindRun:
 
 def tell_run(systems: Systems, asked: FindRun) -> list[Rank]:
     """The systems that have the run on their hosts; all call this."""
-    found = systems.gathered(RunFolder(asked.folder).config.is_file(), "whether it has the run")
+    found = systems.control.gather(
+        RunFolder(asked.folder).config.is_file(), "whether it has the run"
+    )
     return [rank for rank, is_there in zip(systems.ranks, found, strict=True) if is_there]
 
 
@@ -216,7 +218,7 @@ class EarlierStores:
         own = self._records = open_found(folder, asked.found, self._rank)
         if self._systems is None:
             return own
-        tables = self._systems.gathered(own.layouts, "the records of earlier stores")
+        tables = self._systems.control.gather(own.layouts, "the records of earlier stores")
         layouts: dict[str, RecordLayout] = {}
         owners: dict[str, int] = {}
         for rank, table in enumerate(tables):
@@ -238,7 +240,7 @@ class EarlierStores:
                 # Nobody looks for the other stores of a run that has no first one.
                 self._systems.ask(DeleteStores())
             # A system may make its own store where another one has deleted.
-            self._systems.gathered(None, "that earlier stores are deleted")
+            self._systems.control.gather(None, "that earlier stores are deleted")
 
     def close(self) -> None:
         """Close the stores."""

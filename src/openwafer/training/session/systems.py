@@ -312,14 +312,6 @@ class Systems:
         """Tell the others what an owner of records is to do; on the leader, between two steps."""
         self.control.ask_all(content, "the signal ASK")
 
-    def answers(self, content: object, what: str) -> list[object]:
-        """What each of the others answers that the leader asks between two steps."""
-        return self.control.answers(content, what)
-
-    def gathered(self, own: object, what: str) -> list[object]:
-        """What each system gives, in the order of their ranks; all of them call this."""
-        return self.control.gather(own, what)
-
     def agree(self, step: int) -> None:
         """Return when all systems are ready to commit a step.
 
@@ -390,7 +382,7 @@ class Systems:
         ]
 
     def _compare(self, step: int) -> None:
-        tables = self.gathered(self.replicas.digests, "digests of its weights")
+        tables = self.control.gather(self.replicas.digests, "digests of its weights")
         sent: dict[str, tuple[str, int]] = {}
         for rank, table in zip(self.ranks, tables, strict=True):
             assert isinstance(table, Digests)
@@ -498,7 +490,11 @@ def require_same_settings(systems: Systems, own: Mapping[str, str]) -> None:
     Raises:
         OpenwaferError: ``systems-config``, on all of them.
     """
-    told = [dict(one) for one in systems.gathered(dict(own), "its config") if isinstance(one, dict)]
+    told = [
+        dict(one)
+        for one in systems.control.gather(dict(own), "its config")
+        if isinstance(one, dict)
+    ]
     differing = {
         key: rank
         for rank, one in zip(systems.ranks, told, strict=True)
@@ -523,14 +519,16 @@ def _note(key: str, rank: Rank, told: Sequence[Mapping[str, str]]) -> str:
 
 def gathered_reports(systems: Systems, own: GradientReport) -> list[GradientReport]:
     """Those of all systems; each of them calls this when a pass is over."""
-    found = systems.gathered(own, "the norms of its gradients")
+    found = systems.control.gather(own, "the norms of its gradients")
     return [report for report in found if isinstance(report, GradientReport)]
 
 
 def gathered_counts(systems: Systems, own: UpdateCounts) -> UpdateCounts:
     """Counts of the parameters of all systems; the leader calls this between two steps."""
     others = []
-    for found in systems.answers(Owner.told_counts, "how often it has updated its parameters"):
+    for found in systems.control.answers(
+        Owner.told_counts, "how often it has updated its parameters"
+    ):
         assert isinstance(found, UpdateCounts)
         others.append(found)
     return own.joined(others)

@@ -103,15 +103,12 @@ class LoopRecords:
             if any(one.func is LoopOwner.take for one in asked):
                 control.deliver(rank)
         take = partial(LoopOwner.take, record=record, part=part, name=name, values=values)
-        self._ask(self._owner_of[record], take)
+        self._reach.ask_later(self._owner_of[record], take)
 
     @property
     def _reach(self) -> Owners:
         assert self._owners is not None
         return self._owners
-
-    def _ask(self, rank: int, what: object) -> None:
-        self._reach.ask_later(rank, what)
 
     # Steps.
 
@@ -120,7 +117,7 @@ class LoopRecords:
         self._execution.flush()
         if self._owe_updates:
             for rank in self._ranks:
-                self._ask(rank, Owner.flush)
+                self._reach.ask_later(rank, Owner.flush)
             self._owe_updates = False
 
     def settle(self) -> None:
@@ -133,7 +130,7 @@ class LoopRecords:
         updater = self._execution.updater
         rules = updater.this_step(coefficient)
         for rank in self._ranks:
-            self._ask(rank, partial(Owner.apply, rules=rules))
+            self._reach.ask_later(rank, partial(Owner.apply, rules=rules))
         applied = self.kept_elsewhere.names
         self._owe_updates = bool(applied)
         self.kept_elsewhere.discard()
@@ -146,7 +143,7 @@ class LoopRecords:
         counts = self._execution.updater.counts
         for rank, held in self._by_owner(names).items():
             num_updates = {name: counts.updates_of(name) for name in held}
-            self._ask(rank, partial(LoopOwner.count, num_updates=num_updates))
+            self._reach.ask_later(rank, partial(LoopOwner.count, num_updates=num_updates))
 
     def _by_owner(self, names: Iterable[str]) -> dict[int, list[str]]:
         """Those of these parameters whose records others have."""
@@ -177,13 +174,13 @@ class LoopRecords:
             record = self.record_of[name]
             if record in self._owner_of and not self.is_kept(name):
                 keep = partial(LoopOwner.keep, record=record, names=(name,))
-                self._ask(self._owner_of[record], keep)
+                self._reach.ask_later(self._owner_of[record], keep)
             self._kept_of(record).add(record, (name,))
 
     def discard(self, names: Collection[str]) -> None:
         """Forget gradients that wait for their step."""
         for rank, gone in self._by_owner(self.kept_elsewhere.names & set(names)).items():
-            self._ask(rank, partial(LoopOwner.discard, names=gone))
+            self._reach.ask_later(rank, partial(LoopOwner.discard, names=gone))
         self.kept_elsewhere.discard(names)
         self._link.kept.discard(names)
 

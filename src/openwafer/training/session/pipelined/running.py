@@ -164,7 +164,7 @@ class StageOfSystem(StageExecution):
     def _exchange(self, own: _Report, gradients: StepGradients) -> list[float]:
         # In the order of the micro-batches, as the replicas have theirs.
         losses: list[float] = []
-        for report in self._systems.gathered(own, "what it knows of its pass"):
+        for report in self._systems.control.gather(own, "what it knows of its pass"):
             assert isinstance(report, _Report)
             gradients.add(report.gradients)
             losses += report.losses
@@ -193,7 +193,7 @@ class StageOfSystem(StageExecution):
         losses = super().evaluate([ModelForward(model, begun.inputs[n]) for n in block])
         model.train(was_training)
         found: list[torch.Tensor] = []
-        for each in self._systems.gathered(losses, "the losses of an evaluation"):
+        for each in self._systems.control.gather(losses, "the losses of an evaluation"):
             assert isinstance(each, list)
             found += each
         return found

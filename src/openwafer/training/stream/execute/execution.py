@@ -73,27 +73,6 @@ def each(every: int) -> IsDue:
     return lambda steps_applied: steps_applied % every == 0
 
 
-class StepHooks:
-    """Hooks, each with the steps after which it is called."""
-
-    def __init__(self) -> None:
-        self._hooks: list[tuple[StepHook, IsDue]] = []
-
-    def add(self, hook: StepHook, is_due: IsDue) -> None:
-        """Call a hook after some of the steps."""
-        self._hooks.append((hook, is_due))
-
-    def is_any_due(self, steps_applied: int) -> bool:
-        """Whether a hook is to be called after so many steps."""
-        return any(is_due(steps_applied) for _, is_due in self._hooks)
-
-    def call(self, end: StepEnd) -> None:
-        """Call the hooks that are due."""
-        for hook, is_due in self._hooks:
-            if is_due(end.steps_applied):
-                hook(end)
-
-
 Gradients = Mapping[str, torch.Tensor]
 Watcher = Callable[[Gradients], None]
 Seed = Callable[[int], None]
@@ -146,7 +125,7 @@ class Execution(ABC):
         self.on_updates_applied: Callable[[], None] = lambda: None
         self.recorder = Recorder(device)
         self._autocast = context.autocast
-        self._step_hooks = StepHooks()
+        self._step_hooks: list[tuple[StepHook, IsDue]] = []
 
     @property
     @abstractmethod
@@ -182,16 +161,19 @@ class Execution(ABC):
         The store is brought up to date for it, which a step otherwise leaves to the next. What the
         hook writes is a part of the step: it is committed with it.
         """
-        self._step_hooks.add(hook, is_due)
+        self._step_hooks.append((hook, is_due))
 
     def is_hook_due(self, steps_applied: int) -> bool:
         """Whether some hook is called after so many steps."""
-        return self._step_hooks.is_any_due(steps_applied)
+        return any(is_due(steps_applied) for _, is_due in self._step_hooks)
 
     def _call_hooks(self, records: Mapping[str, RecordLayout]) -> None:
         with self.device.host_section(), torch.no_grad():
             steps_applied = self.updater.counts.steps_applied
-            self._step_hooks.call(StepEnd(steps_applied, records, self._lent))
+            end = StepEnd(steps_applied, records, self._lent)
+            for hook, is_due in self._step_hooks:
+                if is_due(steps_applied):
+                    hook(end)
 
     def _lent(self, record: str) -> AbstractContextManager[Arrays]:
         """Context in which a hook may read and write a record's weights and states."""
@@ -366,7 +348,7 @@ class StreamedExecution(Execution):
         self.updater.counts.steps_applied += 1
         if not self._owes_updates:
             self._end_step()
-        elif self._step_hooks.is_any_due(self.updater.counts.steps_applied):
+        elif self.is_hook_due(self.updater.counts.steps_applied):
             self.flush()
 
     def discard_gradients(self) -> None:

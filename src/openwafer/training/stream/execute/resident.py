@@ -220,7 +220,7 @@ class DeviceResidentExecution(ResidentExecution):
         self.updater.counts.steps_applied += 1
         self.discard_gradients()
         self._is_store_behind = True
-        if self._step_hooks.is_any_due(self.updater.counts.steps_applied):
+        if self.is_hook_due(self.updater.counts.steps_applied):
             # A flush ends the step for whoever commits it; the hooks come before that.
             self._copy_to_store()
             self._call_hooks(self.store.layouts)
