@@ -24,8 +24,8 @@ from bench_disk import RawProbe
 from termination import clean_up_when_terminated
 
 from openwafer.cli.environment import restart_with_defaults
+from openwafer.training.host_memory import read_host_memory
 from openwafer.training.metrics import read_trace
-from openwafer.training.metrics.host_memory import read_host_memory
 from openwafer.training.metrics.run_record import PLAN
 from openwafer.training.metrics.step_trace import compute_share
 from openwafer.training.plan_record import PlanRecord

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from openwafer.cli.environment import DEFAULTS
-from openwafer.training.metrics.host_memory import read_host_memory
+from openwafer.training.host_memory import read_host_memory
 
 ADAPTERS = Path(__file__).parent
 # Adding up the pages of a process stops it for milliseconds, so that only untimed turns do it.

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import transformers
 
-from openwafer.training.metrics.host_memory import read_host_memory
+from openwafer.training.host_memory import read_host_memory
 from openwafer.training.models import CheckpointFolder, build
 from openwafer.training.store.deferred_memory import DeferredMemory
 

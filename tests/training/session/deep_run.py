@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from openwafer.training.metrics.host_memory import read_host_memory
+from openwafer.training.host_memory import read_host_memory
 from openwafer.training.models import GptConfig
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session

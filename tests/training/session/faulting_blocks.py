@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from openwafer.training.session.allocator import keeping_freed_memory, return_large_blocks
+from openwafer.training.host_memory import keeping_freed_memory, return_large_blocks
 
 NUM_BYTES = 32 << 20
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from openwafer.training.metrics.host_memory import read_host_memory
+from openwafer.training.host_memory import read_host_memory
 from openwafer.training.metrics.run_record import PLAN
 from openwafer.training.models import GptConfig
 from openwafer.training.plan_record import Activations, Mode

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from openwafer.training.metrics.host_memory import read_host_memory
+from openwafer.training.host_memory import read_host_memory
 from openwafer.training.models import GptConfig
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config_sections import BatchConfig, StreamingConfig

@@ -5,8 +5,7 @@ import time
 
 import torch
 
-from openwafer.training.metrics.host_memory import read_host_memory
-from openwafer.training.session.allocator import keeping_freed_memory, returning_holes
+from openwafer.training.host_memory import keeping_freed_memory, read_host_memory, returning_holes
 
 MIB = 1 << 20
 NUM_HOLES = 100

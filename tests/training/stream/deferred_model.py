@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import openwafer
-from openwafer.training.metrics.host_memory import read_host_memory
+from openwafer.training.host_memory import read_host_memory
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.stream_options import StreamOptions

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.joining import meet_launched
-from openwafer.training.metrics.host_memory import read_host_memory
+from openwafer.training.host_memory import read_host_memory
 from openwafer.training.stream.stream_options import StreamOptions
 from tests.training.stream.loop_programs import MAX_NORM, SHARED, Loop, joined, rank, weights_of
 from tests.training.stream.loop_scenes import backward

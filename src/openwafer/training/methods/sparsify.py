@@ -24,6 +24,7 @@ from openwafer.diagnostics import counted, error
 from openwafer.training.data import DataSource, SourceKind, TokenDataset
 from openwafer.training.data.documents import read_documents
 from openwafer.training.data.tokenizer import Tokenizer, load_tokenizer
+from openwafer.training.host_memory import read_host_memory
 from openwafer.training.labels import IGNORED_LABEL
 from openwafer.training.methods.one_shot import (
     Calibration,
@@ -34,7 +35,6 @@ from openwafer.training.methods.one_shot import (
     prune,
 )
 from openwafer.training.methods.sparsity import remark_on_dense
-from openwafer.training.metrics.host_memory import read_host_memory
 from openwafer.training.metrics.units import format_bytes, format_duration
 from openwafer.training.models import CheckpointFolder, UserModule, build
 from openwafer.training.models.checkpoint_folder import CONFIG_FILE

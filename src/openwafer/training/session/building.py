@@ -24,6 +24,7 @@ from openwafer.training.data import (
 )
 from openwafer.training.data.dataset import find_dataset
 from openwafer.training.data.tokenizer import Tokenizer, load_tokenizer
+from openwafer.training.host_memory import keeping_freed_memory
 from openwafer.training.models import (
     CheckpointFolder,
     GptConfig,
@@ -36,7 +37,6 @@ from openwafer.training.models.build import build_without_weights, with_vocab_si
 from openwafer.training.models.checkpoint_folder import saved_vocab_size
 from openwafer.training.models.hollow import take_bf16_form, without_values
 from openwafer.training.plan_record import Mode
-from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.config_sections import BatchConfig, Weights
 from openwafer.training.session.forward import forward_loss, model_inputs, require_tokens

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from openwafer.diagnostics import error
 from openwafer.training.data import TokenDataset, prepare
 from openwafer.training.data.dataset import find_dataset
-from openwafer.training.session.allocator import keeping_freed_memory, return_large_blocks
+from openwafer.training.host_memory import keeping_freed_memory, return_large_blocks
 from openwafer.training.session.building import (
     build_hollow_model,
     make_optimizers,

@@ -19,6 +19,7 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, r
 from openwafer.figures import Origin
 from openwafer.trace import Trace
 from openwafer.training.data import Batch, TokenDataset
+from openwafer.training.host_memory import return_large_blocks, returning_holes
 from openwafer.training.methods.seam import MethodRun, RunParts
 from openwafer.training.metrics import (
     METRICS_FORMAT,
@@ -31,7 +32,6 @@ from openwafer.training.metrics.progress import Progress
 from openwafer.training.metrics.run_record import ENVIRONMENT, TOKENS, describe_machine
 from openwafer.training.models import UserModule
 from openwafer.training.plan_record import Mode
-from openwafer.training.session.allocator import return_large_blocks, returning_holes
 from openwafer.training.session.building import (
     Notify,
     ToPlan,

@@ -17,9 +17,9 @@ from openwafer.atomic_file import sync_path
 from openwafer.config import Bytes, convert_fields
 from openwafer.diagnostics import error
 from openwafer.training.data.tokenizer import load_tokenizer
+from openwafer.training.host_memory import return_large_blocks
 from openwafer.training.models.checkpoint_folder import GENERATION_FILE, INDEX_FILE, WEIGHTS_FILE
 from openwafer.training.models.export import SAFETENSORS_METADATA, hugging_face_files
-from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import build_hollow_model, make_workload, plan_input
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.opened_model import OpenedModel, room_beside_weights

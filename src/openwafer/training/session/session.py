@@ -12,12 +12,12 @@ from rich.console import Console
 from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, render
 from openwafer.training.collectives.ordered_sums import Reduction
+from openwafer.training.host_memory import return_large_blocks
 from openwafer.training.methods.registered import RunConfig, load_config
 from openwafer.training.metrics.run_record import SAMPLE, GeneratedSample
 from openwafer.training.models import TransformersModel, UserModule
 from openwafer.training.models.loss import require_next_token
 from openwafer.training.plan_record import Mode, PlanRecord
-from openwafer.training.session.allocator import return_large_blocks
 from openwafer.training.session.building import (
     ToPlan,
     build_hollow_model,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, Final
 
+from openwafer.training.host_memory import read_host_memory
 from openwafer.training.metrics import StepMetrics
-from openwafer.training.metrics.host_memory import read_host_memory
 from openwafer.training.metrics.step_trace import Track
 from openwafer.training.session.systems import SystemStep
 from openwafer.training.store import Part

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from openwafer.training.data import Batch
+from openwafer.training.host_memory import keeping_freed_memory
 from openwafer.training.methods.seam import MethodRun
-from openwafer.training.session.allocator import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.config_sections import Precision
 from openwafer.training.session.forward import forward_of, seed_micro_batch

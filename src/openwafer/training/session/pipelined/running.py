@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from openwafer.training.data import Batch
-from openwafer.training.session.allocator import keeping_freed_memory
+from openwafer.training.host_memory import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import Inputs, ModelForward, model_inputs, seed_micro_batch
 from openwafer.training.session.optimizers import LearningRates

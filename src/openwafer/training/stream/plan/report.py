@@ -12,7 +12,7 @@ from torch import nn
 
 from openwafer.figures import Origin
 from openwafer.training import plan_record as record
-from openwafer.training.metrics.host_memory import OWN_STATUS, read_host_memory
+from openwafer.training.host_memory import OWN_STATUS, read_host_memory
 from openwafer.training.plan_record import (
     ExpertUse,
     Mode,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.metrics.host_memory import read_host_memory
+from openwafer.training.host_memory import read_host_memory
 
 MIB = 1 << 20
 
