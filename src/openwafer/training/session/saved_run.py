@@ -171,7 +171,6 @@ class JoinedStores(Records):
 
     @property
     def layouts(self) -> Mapping[str, RecordLayout]:
-        """See :class:`Records`."""
         return {record: store.layouts[record] for record, store in self._home.items()}
 
     def borrow(
@@ -182,7 +181,6 @@ class JoinedStores(Records):
         read_only: bool = False,
         fresh: Collection[Part] = (),
     ) -> LentParts:
-        """See :meth:`ParameterStore.borrow`."""
         return self._home[record].borrow(record, parts, read_only=read_only, fresh=fresh)
 
     def close(self) -> None:

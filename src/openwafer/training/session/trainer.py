@@ -152,7 +152,6 @@ class Trainer(Step):
             method.attach(execution)
 
     def take(self, number: int, batches: Sequence[Batch], settled: Callable[[], None]) -> Outcome:
-        """See :class:`Step`."""
 
         def ended() -> None:
             for method in self._methods:
@@ -162,7 +161,6 @@ class Trainer(Step):
         return super().take(number, batches, ended)
 
     def run(self, number: int, batches: Sequence[Batch]) -> Sequence[float]:
-        """See :class:`Step`."""
         self.rates.set(number)
         self._number = number
         scale, device = self.gradients.scale, self._execution.device
@@ -187,7 +185,6 @@ class Trainer(Step):
         return root.losses
 
     def apply(self, coefficient: float | None) -> None:
-        """See :class:`Step`."""
         if self._owners is not None:
             updater = self._execution.updater
             is_hooked = self._execution.is_hook_due(updater.counts.steps_applied + 1)
@@ -201,5 +198,4 @@ class Trainer(Step):
             self._execution.complete_step(coefficient)
 
     def abandon(self) -> None:
-        """See :class:`Step`."""
         self._execution.discard_gradients()

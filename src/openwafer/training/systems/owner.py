@@ -314,7 +314,6 @@ class AllRecords(Records):
 
     @property
     def layouts(self) -> Mapping[str, RecordLayout]:
-        """See :class:`Records`."""
         return self._layouts
 
     def borrow(

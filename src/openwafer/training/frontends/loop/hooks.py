@@ -135,7 +135,6 @@ class ModelHooks(PassObserver, ABC):
         raise copied(self._model)
 
     def begin_pass(self) -> None:
-        """See :class:`PassObserver`."""
         check_transforms()
         self._check_in_place()
 
@@ -314,13 +313,11 @@ class LoopHooks(ModelHooks):
     # Passes.
 
     def begin_pass(self) -> None:
-        """See :class:`PassObserver`."""
         super().begin_pass()
         if self._systems is None:
             self.weights.take()
 
     def begin_backward(self) -> None:
-        """See :class:`PassObserver`."""
         systems = self._systems
         with nullcontext() if systems is None else systems.beginning_backward(self._executor):
             self.gradients.begin_backward()
@@ -359,7 +356,6 @@ class LoopHooks(ModelHooks):
             self.gradients.looks_empty = False
 
     def begin_step(self, optimizer: Optimizer) -> None:
-        """See :class:`ModelHooks`."""
         systems = self._systems
         with nullcontext() if systems is None else systems.stepping():
             self.execution.end_open_pass()
@@ -494,7 +490,6 @@ class FollowedHooks(ModelHooks):
         self.gradients.names = self._systems.names_with_gradients(self._owner.kept)
 
     def begin_backward(self) -> None:
-        """See :class:`PassObserver`."""
         with self._systems.beginning_backward(self._executor):
             # Gradients that arrive are of the next step: those of the last must be gone.
             self.execution.flush()
@@ -529,7 +524,6 @@ class FollowedHooks(ModelHooks):
             self.gradients.leave(names)
 
     def begin_step(self, optimizer: Optimizer) -> None:
-        """See :class:`ModelHooks`."""
         with self._systems.stepping():
             self.execution.end_open_pass()
             self._check_in_place()

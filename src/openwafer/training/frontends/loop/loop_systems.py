@@ -463,7 +463,6 @@ class WeightsElsewhere(WeightsHome):
         self._systems, self._likes = systems, likes
 
     def get(self, name: str) -> Backing:
-        """See :class:`WeightsHome`."""
         refuse = partial(self.replace, name)
         values = Values(refuse, refuse)
         return Backing(f"the weight {name!r}", self._likes[name], torch.device("cpu"), values)
@@ -472,7 +471,6 @@ class WeightsElsewhere(WeightsHome):
         """See :class:`WeightsHome`. What is loaded here is loaded on rank 0, too."""
 
     def replace(self, name: str, value: torch.Tensor | None = None) -> NoReturn:
-        """See :class:`WeightsHome`."""
         raise self._systems.elsewhere(f"the weight {name!r}")
 
 
@@ -498,7 +496,6 @@ class GradientsElsewhere(GradientsHome):
         self._held = HeldBackings[str]()
 
     def get(self, name: str) -> StoredTensor | None:
-        """See :class:`GradientsHome`."""
         if graph_task_id() != -1:
             raise self._systems.elsewhere(f"the gradient of {name!r}, while backward runs,")
         if self.looks_empty or name not in self.names:
@@ -514,7 +511,6 @@ class GradientsElsewhere(GradientsHome):
         return Backing(what, like, torch.device("cpu"), values)
 
     def put(self, name: str, gradient: torch.Tensor | None) -> None:
-        """See :class:`GradientsHome`."""
         refuse_other_gradient(name, gradient)
         if gradient is None:
             self.leave({name})

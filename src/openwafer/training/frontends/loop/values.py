@@ -308,7 +308,6 @@ class StoredGradients(GradientsHome):
             self._aliases.add(name, gradient)
 
     def note_outside(self, name: str) -> None:
-        """See :class:`GradientsHome`."""
         self._execution.executor.log.unplanned.append(name)
 
     # In the records.
@@ -468,7 +467,6 @@ class StoredGradients(GradientsHome):
             )
 
     def clip(self, max_norm: float, norm_type: float, *, error_if_nonfinite: bool) -> torch.Tensor:
-        """See :class:`GradientsHome`."""
         clipped = partial(self._clip, max_norm, norm_type, error_if_nonfinite=error_if_nonfinite)
         return clipped() if self._systems is None else self._systems.clip(clipped)
 

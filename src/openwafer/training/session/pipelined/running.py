@@ -82,7 +82,6 @@ class StageTrainer(Trainer):
         self._stage = execution
 
     def run(self, number: int, batches: Sequence[Batch]) -> Sequence[float]:
-        """See :class:`Step`."""
         self.rates.set(number)
         self._number = number
         begun = BegunPass(

@@ -306,25 +306,20 @@ class StreamedExecution(Execution):
 
     @property
     def traffic(self) -> LinkTraffic:
-        """See :class:`Execution`."""
         return self.link.traffic
 
     @property
     def experts_used(self) -> frozenset[str] | None:
-        """See :class:`Execution`."""
         come = self.executor.split.sliced and self.executor.experts.elsewhere is None
         return self.executor.experts.used if come else None
 
     def watch_gradients(self, watcher: Watcher) -> None:
-        """See :class:`Execution`."""
         self.link.watchers.append(watcher)
 
     def watch_micro_batches(self, watcher: MicroBatchWatcher) -> None:
-        """See :class:`Execution`."""
         self.executor.gradients.watchers.add(watcher)
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
-        """See :class:`Execution`."""
         try:
             with self.device.active(is_watched=self.recorder.trace is not None):
                 with self._autocast():
@@ -341,7 +336,6 @@ class StreamedExecution(Execution):
             raise
 
     def complete_by(self, rules: StepRules) -> None:
-        """See :class:`Execution`."""
         if self.link.kept.has_waiting:
             self.link.kept.complete_by(rules)
             self._owes_updates = True
@@ -352,11 +346,9 @@ class StreamedExecution(Execution):
             self.flush()
 
     def discard_gradients(self) -> None:
-        """See :class:`Execution`."""
         self.link.kept.discard()
 
     def flush(self) -> None:
-        """See :class:`Execution`."""
         if self._owes_updates:
             with self.device.host_section():
                 self.link.flush()
@@ -384,7 +376,6 @@ class StreamedExecution(Execution):
     def evaluate(
         self, forwards: Sequence[Forward], *, may_repeat: bool = True
     ) -> list[torch.Tensor]:
-        """See :class:`Execution`."""
         try:
             with self.device.active(), torch.no_grad(), self._autocast():
                 results = run_in_rotation(self.executor, forwards, may_repeat=may_repeat)
@@ -395,7 +386,6 @@ class StreamedExecution(Execution):
         return results
 
     def close(self) -> None:
-        """See :class:`Execution`."""
         self.executor.detach()
         if self._replica_link is not None:
             self._replica_link.close()

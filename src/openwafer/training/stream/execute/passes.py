@@ -355,7 +355,6 @@ class ScheduleCheck(PassObserver):
         self._elsewhere = elsewhere
 
     def end_pass(self, schedule: Schedule, log: PassLog) -> None:
-        """See :class:`PassObserver`."""
         num_backwards = sum(action.kind is Kind.BACKWARD for action in schedule.actions)
         if len(log.backward) == num_backwards:
             elsewhere = self._elsewhere

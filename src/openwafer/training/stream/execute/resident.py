@@ -61,19 +61,15 @@ class ResidentExecution(Execution):
 
     @property
     def traffic(self) -> LinkTraffic:
-        """See :class:`Execution`."""
         return self._traffic
 
     def watch_gradients(self, watcher: Watcher) -> None:
-        """See :class:`Execution`."""
         self._watchers.append(watcher)
 
     def watch_micro_batches(self, watcher: MicroBatchWatcher) -> None:
-        """See :class:`Execution`."""
         self._micro_batch_watchers.add(watcher)
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
-        """See :class:`Execution`."""
         losses = []
         with self.device.active(is_watched=self.recorder.trace is not None):
             for index, forward in enumerate(forwards):
@@ -96,7 +92,6 @@ class ResidentExecution(Execution):
         }
 
     def complete_by(self, rules: StepRules) -> None:
-        """See :class:`Execution`."""
         by_record: dict[str, dict[str, torch.Tensor]] = {}
         for name, gradient in self._gradients().items():
             by_record.setdefault(self._record_of[name], {})[name] = gradient
@@ -114,7 +109,6 @@ class ResidentExecution(Execution):
         yield self._loans[record]
 
     def discard_gradients(self) -> None:
-        """See :class:`Execution`."""
         for parameter in self._parameters.values():
             parameter.grad = None
 
@@ -124,14 +118,12 @@ class ResidentExecution(Execution):
     def evaluate(
         self, forwards: Sequence[Forward], *, may_repeat: bool = True
     ) -> list[torch.Tensor]:
-        """See :class:`Execution`."""
         self._num_evaluations += 1
         is_new = self._num_evaluations <= ALWAYS_METERED
         with self.device.active(is_watched=is_new), torch.no_grad(), self._autocast():
             return [forward() for forward in forwards]
 
     def close(self) -> None:
-        """See :class:`Execution`."""
         self._micro_batch_watchers.close()
         for loan in self._loans.values():
             loan.release()

@@ -96,14 +96,12 @@ class DryLink(HostLink):
         self._held_back: dict[str, Mapping[str, torch.Tensor]] = {}
 
     def fetch(self, record: str, slot: torch.Tensor | None, *, keeps_loan: bool) -> None:
-        """See :class:`HostLink`."""
         if slot is None:
             self._lent.add(record)
         else:
             self._fill(record, slot)
 
     def complete(self, record: str) -> torch.Tensor | None:
-        """See :class:`HostLink`."""
         if record not in self._lent:
             return None
         memory = self._weights.new_slot(record)
@@ -122,12 +120,10 @@ class DryLink(HostLink):
                     view.zero_()
 
     def release(self, record: str) -> None:
-        """See :class:`HostLink`."""
         self._lent.discard(record)
         self._held_back.pop(record, None)
 
     def push(self, record: str, parts: Sequence[Mapping[str, torch.Tensor]]) -> None:
-        """See :class:`HostLink`."""
         (gradients,) = parts
         self.received.extend(gradients)
         if not self.lends_memory:
@@ -136,11 +132,9 @@ class DryLink(HostLink):
             self._held_back[record] = gradients
 
     def push_zeros(self, records: Sequence[str]) -> None:
-        """See :class:`HostLink`."""
         self.received.extend(records)
         for record in records:
             self.on_update(record)
 
     def end_pass(self) -> None:
-        """See :class:`HostLink`."""
         self._leaving = {}

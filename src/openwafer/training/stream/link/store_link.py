@@ -186,7 +186,6 @@ class StoreLink(HostLink):
     # What a pass borrows, and when.
 
     def begin_pass(self, actions: Sequence[Action]) -> None:
-        """See :class:`HostLink`."""
         self._pushes.begin_pass()
         if not self._reads_ahead:
             return
@@ -201,7 +200,6 @@ class StoreLink(HostLink):
         self.advance(0)
 
     def advance(self, position: int) -> None:
-        """See :class:`HostLink`."""
         with self._device.host_section():
             if self._reads_ahead:
                 self._idle.drop_passed(position)
@@ -242,12 +240,10 @@ class StoreLink(HostLink):
     # Weights.
 
     def fetch(self, record: str, slot: torch.Tensor | None, *, keeps_loan: bool) -> None:
-        """See :class:`HostLink`."""
         self.traffic.fetch_bytes += self.store.layouts[record].part_bytes(Part.WEIGHTS)
         self._fetches.begin(record, slot, keeps_loan=keeps_loan)
 
     def complete(self, record: str) -> torch.Tensor | None:
-        """See :class:`HostLink`."""
         return self._fetches.complete(record)
 
     def is_fetching(self, record: str) -> bool:
@@ -262,7 +258,6 @@ class StoreLink(HostLink):
     # Gradients.
 
     def push(self, record: str, parts: Sequence[Mapping[str, torch.Tensor]]) -> None:
-        """See :class:`HostLink`."""
         (gradients,) = parts
         self.traffic.push_bytes += sum(gradient.nbytes for gradient in gradients.values())
         gradients = self._laid_out(record, gradients)
@@ -287,7 +282,6 @@ class StoreLink(HostLink):
         return self._device.host_section()
 
     def push_zeros(self, records: Sequence[str]) -> None:
-        """See :class:`HostLink`."""
         if self.watchers:
             for record in records:
                 self._join(record, None)
@@ -296,7 +290,6 @@ class StoreLink(HostLink):
                 self._pushes.take(record, Arrived({record: None}))
 
     def expect_pushes(self, records: Sequence[str]) -> None:
-        """See :class:`HostLink`."""
         if self._reads_ahead and not self.watchers:
             self._pushes.expect(records)
 
@@ -403,7 +396,6 @@ class StoreLink(HostLink):
     # The end.
 
     def end_pass(self) -> None:
-        """See :class:`HostLink`."""
         self._pushes.finish()
         self._idle.give_up()
         self._fetches.end_pass()

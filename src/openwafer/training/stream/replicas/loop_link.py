@@ -161,7 +161,6 @@ class LoopLink(ReplicaLink):
         self._has_backward = True
 
     def push(self, record: str, parts: Sequence[Mapping[str, Tensor]]) -> None:
-        """See :class:`ReplicaLink`."""
         if self._divisor != 1:
             with torch.no_grad():
                 for gradient in chain.from_iterable(part.values() for part in parts):
@@ -189,7 +188,6 @@ class LoopLink(ReplicaLink):
         return [*own, *filter(self.kept_elsewhere.has_bytes, self._ownership.owners)]
 
     def end_pass(self) -> None:
-        """See :class:`ReplicaLink`."""
         has_sums, self._has_backward = self._has_backward, False
         self._is_joint = self._is_joint and has_sums
         if has_sums:
@@ -203,11 +201,9 @@ class LoopLink(ReplicaLink):
             self.on_summed()
 
     def abandon(self) -> None:
-        """See :class:`ReplicaLink`."""
         self._has_backward = False
         super().abandon()
 
     def close(self) -> None:
-        """See :class:`ReplicaLink`."""
         self._kept_sums.close()
         super().close()

@@ -159,7 +159,6 @@ class ReplicaLink(HostLink):
         self.on_update(record)
 
     def begin_pass(self, actions: Sequence[Action]) -> None:
-        """See :class:`HostLink`."""
         self._open()
         # When a sum is complete is nothing that the schedule knows.
         self._foreseen = [
@@ -180,7 +179,6 @@ class ReplicaLink(HostLink):
                 self.experts.begin_pass()
 
     def advance(self, position: int) -> None:
-        """See :class:`HostLink`."""
         self._own.advance(bisect_left(self._foreseen, position))
         self._begin_broadcasts()
         if self._is_summing:
@@ -191,7 +189,6 @@ class ReplicaLink(HostLink):
     # Weights.
 
     def fetch(self, record: str, slot: Tensor | None, *, keeps_loan: bool) -> None:
-        """See :class:`HostLink`."""
         assert slot is not None
         # The pinned weights come before a pass begins.
         self._open()
@@ -210,7 +207,6 @@ class ReplicaLink(HostLink):
         return self._own if record in self._owned else None
 
     def complete(self, record: str) -> Tensor | None:
-        """See :class:`HostLink`."""
         if record in self._coming:
             self._coming.pop(record).wait()
             return None
@@ -237,7 +233,6 @@ class ReplicaLink(HostLink):
         return own is not None and own.is_fetching(record)
 
     def release(self, record: str) -> None:
-        """See :class:`HostLink`."""
         own = self._own_with(record)
         if own is not None:
             own.release(record)

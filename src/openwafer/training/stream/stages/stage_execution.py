@@ -100,7 +100,6 @@ class StageExecution(ResidentExecution):
         self._stage_gradients = StageGradients(tied, replicas)
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
-        """See :class:`Execution`."""
         flow = self._flow_of(forwards[0])
         for index, forward in enumerate(forwards):
             if self._flow_of(forward) is not flow:
@@ -136,7 +135,6 @@ class StageExecution(ResidentExecution):
     def evaluate(
         self, forwards: Sequence[Forward], *, may_repeat: bool = True
     ) -> list[torch.Tensor]:
-        """See :class:`Execution`."""
         self._stage_gradients.renew()
         losses = []
         for flow, of_kind in groupby(forwards, self._flow_of):
@@ -156,7 +154,6 @@ class StageExecution(ResidentExecution):
         return StagePass(self._forward, self.plan.spans, flow, len(forwards), self._group)
 
     def complete_by(self, rules: StepRules) -> None:
-        """See :class:`Execution`."""
         super().complete_by(rules)
         self._stage_gradients.are_weights_old = True
 
@@ -176,7 +173,6 @@ class StageExecution(ResidentExecution):
         """The store is up to date between two steps."""
 
     def close(self) -> None:
-        """See :class:`Execution`."""
         self._stage_gradients.close()
         self._forward.close()
         super().close()
