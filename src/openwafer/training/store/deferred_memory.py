@@ -1,9 +1,9 @@
 """Build a model larger than memory: its tensors lie in a scratch file, not in RAM.
 
-While a `DeferredMemory` is active, large new tensors on the CPU get memory that is a shared mapping
-of a file. All else is torch's own: the model's constructor and initialisation run as they are, draw
-the same random numbers in the same order, and give the same bits. Pages that were not used lately
-are written to the file and leave the resident set.
+While a `DeferredMemory` is active, such as :func:`deferred_weights` makes, large new tensors on the
+CPU get memory that is a shared mapping of a file. All else is torch's own: the model's constructor
+and initialisation run as they are, draw the same random numbers in the same order, and give the
+same bits. Pages that were not used lately are written to the file and leave the resident set.
 """
 
 import mmap
@@ -12,16 +12,21 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+import psutil
 import torch
 from torch import Tensor
 
+from openwafer.config import PathLike, Size, bytes_of, path_of
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import PAGE_BYTES, round_up
 from openwafer.training.store.pages import page_out
 from openwafer.training.store.store_file import free_bytes_of
 from openwafer.training.torch_private import TorchDispatchMode, Unguarded
+
+IN_MEMORY: Final = ("tmpfs", "ramfs")
+MIN_BYTES: Final = 64 << 10
 
 aten = torch.ops.aten
 Fill: TypeAlias = Callable[..., object]
@@ -258,3 +263,41 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
                 yield value
         elif isinstance(value, list | tuple):
             yield from _tensors(value)
+
+
+def deferred_weights(
+    folder: PathLike | None = None, *, resident_bytes: Size = 64 << 20
+) -> DeferredMemory:
+    """Context in which the tensors of a new model lie in a scratch file instead of in memory.
+
+    The constructor runs as it is, so that weights, buffers and random state have the bits they
+    would have without. The tensors are ordinary ones: they may be read, written and saved, then
+    and later, and those not used lately leave the memory. ``stream_weights`` moves them record by
+    record into its store; the file has no name, and is gone with the last of them.
+
+    Args:
+        folder: where the scratch file is, on a disk; ``None`` is the system's for temporary files.
+        resident_bytes: of the deferred tensors, so many stay in memory, or those of one operator
+            where these are more.
+
+    Raises:
+        OpenwaferError: ``scratch-in-memory`` when the folder's files lie in memory,
+            ``scratch-disk-full``.
+    """
+    scratch = path_of(folder or tempfile.gettempdir(), "folder").absolute()
+    kind = _file_system_of(scratch)
+    if kind in IN_MEMORY:
+        raise error(
+            "scratch-in-memory",
+            f"files in {scratch} lie in memory: it is on a {kind}",
+            help="give deferred_weights a folder on a disk",
+        )
+    return DeferredMemory(
+        scratch, resident_bytes=bytes_of(resident_bytes, "resident_bytes"), min_bytes=MIN_BYTES
+    )
+
+
+def _file_system_of(folder: Path) -> str:
+    mounts = {Path(m.mountpoint): m.fstype for m in psutil.disk_partitions(all=True)}
+    resolved = folder.resolve()
+    return next((mounts[path] for path in (resolved, *resolved.parents) if path in mounts), "")
