@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from openwafer.sdk.arch.generation import MEMORY_WORDS, Arch
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.fabric import Simulator, SimulatorOptions
+from openwafer.sdk.fabric.machine import Engine
 from openwafer.sdk.ir.elements import element
 from openwafer.sdk.program import descriptor as dsd
 from openwafer.sdk.program import mailbox as mb
@@ -192,3 +193,10 @@ def program(
         routes_of=routes_of.reshape(grid.shape),
         streams=streams,
     )
+
+
+def engine_of(simulator: Simulator) -> Engine:
+    """The compiled core's machine, with its arrays."""
+    engine = simulator.engine
+    assert isinstance(engine, Engine)
+    return engine

@@ -14,7 +14,7 @@ from openwafer.sdk.fabric import address_space
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.state import allocate
 from tests.sdk.door.small_program import small_program
-from tests.sdk.fabric.python_code import PythonCode, image, program
+from tests.sdk.fabric.python_code import PythonCode, engine_of, image, program
 
 GIB = 1 << 30
 RUN = """
@@ -66,7 +66,7 @@ def test_a_limited_machine_gives_its_address_space_back(limit: int) -> None:
 
 def test_more_words_than_there_is_room_for_are_refused_and_the_machine_goes_on() -> None:
     simulator = PythonCode([]).simulator(program([[0]], [image("idle")]))
-    simulator.engine.state[w.G_SOURCE_ROOM] = 3
+    engine_of(simulator).state[w.G_SOURCE_ROOM] = 3
     simulator.inject(4, 0, 0, np.arange(4, dtype=np.uint32))
     with pytest.raises(OpenwaferError, match=r"4 words wait .* and there is room for 3"):
         simulator.run_until_idle()

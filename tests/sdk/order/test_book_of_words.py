@@ -28,6 +28,7 @@ from openwafer.sdk.ir.text import render
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.image import Symbol
 from openwafer.sdk.program.program import Program
+from tests.sdk.fabric.python_code import engine_of
 from tests.sdk.order.pe_programs import FIRST, LENGTH, STACK, program_of
 from tests.sdk.order.test_checked_programs import left_by, ran
 
@@ -110,7 +111,7 @@ def left(
     simulator = ran(program, [], kind, depth)
     told = sorted(one.message for one in simulator.findings())
     cycle, memory, _ = left_by(simulator)
-    return cycle, (told, simulator.engine.tables.unwritten[0].tolist(), memory)
+    return cycle, (told, engine_of(simulator).tables.unwritten[0].tolist(), memory)
 
 
 def compare(operations: list[Operation], arch: Arch) -> None:
@@ -130,7 +131,7 @@ WRITES: Final = Operation("mov16", 5, (Operand(0, 1, False), SECOND, SECOND, SEC
 
 def test_checked_code_computes_vectors_by_itself() -> None:
     simulator = ran(program([WRITES], Arch.WSE3), [], EngineKind.NATIVE, Depth.CHECKED)
-    assert simulator.engine.tables.mailbox[0, mailbox.ELEMENTS] == 5
+    assert engine_of(simulator).tables.mailbox[0, mailbox.ELEMENTS] == 5
 
 
 def test_a_snapshot_brings_back_what_nothing_had_written() -> None:
@@ -138,7 +139,7 @@ def test_a_snapshot_brings_back_what_nothing_had_written() -> None:
     engine = build_engine(own, EngineKind.NATIVE, depth=Depth.CHECKED)
     options = SimulatorOptions(is_checked=True)
     simulator = Simulator(own, engine.run_address, engine.element_address, options)
-    book, before = simulator.engine.tables.unwritten, simulator.snapshot()
+    book, before = engine_of(simulator).tables.unwritten, simulator.snapshot()
     first = book.copy()
     simulator.start_command([0])
     simulator.run_until_command_done()

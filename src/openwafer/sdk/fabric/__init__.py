@@ -1,7 +1,8 @@
 """The fabric simulator: a cycle-level model of PEs, routers and the host's port."""
 
 from openwafer.sdk.fabric.account import Account, SlotState
-from openwafer.sdk.fabric.simulator import Landing, Print, Simulator, SimulatorOptions, Statistics
+from openwafer.sdk.fabric.machine import Statistics
+from openwafer.sdk.fabric.simulator import Landing, Print, Simulator, SimulatorOptions
 
 __all__ = [
     "Account",

@@ -6,6 +6,7 @@ system puts nothing else, far from both ends of a gap of many terabytes.
 """
 
 import ctypes
+import errno
 import mmap
 import os
 import resource
@@ -13,7 +14,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import BinaryIO, Final, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,11 @@ MAP_FIXED: Final = 0x10
 MAP_FIXED_NOREPLACE: Final = 0x100000
 _END_OF_PROGRAMS: Final = 1 << 47
 """Addresses from here on are the system's own."""
+
+PAGE_BYTES: Final = mmap.PAGESIZE
+_PAGE_MAP: Final = Path("/proc/self/pagemap")
+_HAS_MEMORY: Final = np.uint64(3 << 62)
+"""Of a page's word there: it is in memory, or was moved out of it."""
 
 Extent: TypeAlias = tuple[int, int]
 """Begin and end, in bytes."""
@@ -61,9 +67,15 @@ def whole_pages(extents: Iterable[Extent]) -> list[Extent]:
 
 
 class _Memory:
-    """What an array's address space belongs to: it is given back when the array is gone."""
+    """What an array's address space belongs to: it is given back when the array is gone.
+
+    From the byte `shared_from` on it shows a file of memory, which other arrays show as well.
+    """
 
     def __init__(self, address: int, num_bytes: int) -> None:
+        self.address = address
+        self.file = -1
+        self.shared_from = num_bytes
         self.__array_interface__ = {
             "version": 3,
             "typestr": "<i8",
@@ -109,8 +121,58 @@ def share(arrays: Sequence[NDArray[np.int64]], start: int, extents: Sequence[Ext
                 if first < end:
                     address = array.ctypes.data + first
                     _map(address, end - first, flags, file, first - start)
-    finally:
+    except OSError:
         os.close(file)
+        raise
+    memory = _memory_of(arrays[0])
+    memory.file, memory.shared_from = file, start
+    weakref.finalize(memory, os.close, file).atexit = False
+
+
+def written_pages(array: NDArray[np.int64], extents: Sequence[Extent]) -> list[NDArray[np.int64]]:
+    """For each extent, numbers of the array's pages that may hold something else than zeros.
+
+    Others take memory once they are read where arrays share it, so they should be let alone. The
+    array is one of :func:`reserved`, the first one where several share; then all extents lie in
+    what is shared, or none.
+    """
+    memory = _memory_of(array)
+    if extents and extents[0][0] >= memory.shared_from:
+        return [_pages_of_file(memory, *extent) for extent in extents]
+    try:
+        with _PAGE_MAP.open("rb") as page_map:
+            return [_pages_of_map(page_map, memory, *extent) for extent in extents]
+    except OSError:
+        # The system tells nothing of pages; a hole of an array's own takes no memory when read.
+        return [np.arange(begin // PAGE_BYTES, -(-end // PAGE_BYTES)) for begin, end in extents]
+
+
+def _pages_of_map(page_map: BinaryIO, memory: _Memory, begin: int, end: int) -> NDArray[np.int64]:
+    first = begin // PAGE_BYTES
+    num_pages = -(-end // PAGE_BYTES) - first
+    page_map.seek(8 * (memory.address // PAGE_BYTES + first))
+    words = np.frombuffer(page_map.read(8 * num_pages), np.uint64)
+    return first + np.flatnonzero(words & _HAS_MEMORY)
+
+
+def _pages_of_file(memory: _Memory, begin: int, end: int) -> NDArray[np.int64]:
+    parts = [np.zeros(0, np.int64)]
+    at, behind = begin - memory.shared_from, end - memory.shared_from
+    while at < behind:
+        try:
+            at = os.lseek(memory.file, at, os.SEEK_DATA)
+        except OSError as cause:
+            if cause.errno != errno.ENXIO:
+                raise
+            break
+        hole = min(os.lseek(memory.file, at, os.SEEK_HOLE), behind)
+        parts.append(np.arange(at // PAGE_BYTES, -(-hole // PAGE_BYTES)))
+        at = hole
+    return np.concatenate(parts) + memory.shared_from // PAGE_BYTES
+
+
+def _memory_of(array: NDArray[np.int64]) -> _Memory:
+    return cast(_Memory, array.base)
 
 
 def _map(address: int | None, num_bytes: int, flags: int, file: int = -1, offset: int = 0) -> int:

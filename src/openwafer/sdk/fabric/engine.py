@@ -11,7 +11,6 @@ reads. What goes from one band into the next lies on lists of the one that it le
 
 import ctypes
 import functools
-import secrets
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -19,13 +18,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 import numba.experimental.function_type  # noqa: F401  (registers functions by address)
-import numpy as np
 from numba import njit, types
 from numba.core.event import Listener, install_listener
-from numpy.typing import NDArray
 
 from openwafer.sdk.fabric import (
-    account,
     check,
     overrun,
     processor,
@@ -47,7 +43,6 @@ from openwafer.sdk.fabric.compiled import (
 )
 from openwafer.sdk.fabric.one_unit import as_one_unit
 from openwafer.sdk.fabric.rows import core_row, mailbox_row, processor_row, sleep_row, thread_row
-from openwafer.sdk.fabric.snapshots import Snapshot, put_back, taken
 from openwafer.sdk.fabric.state import Array, State, Tables
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.sources import source_digest
@@ -440,62 +435,3 @@ def advance_all(
         worst = min(failed, key=lambda state: int(state[w.G_ERROR_PE]))
         first[w.G_ERROR : w.G_ERROR_B + 1] = worst[w.G_ERROR : w.G_ERROR_B + 1]
     return stops[0]
-
-
-class Engine:
-    """A machine between two cycles: what it is, and the way on.
-
-    Code of PEs is native or interpreted; both come as the two addresses of
-    :mod:`openwafer.sdk.program.mailbox`, and everything here holds for either but for snapshots:
-    those of interpreted code can be brought back only where no PE waits in the middle of its code.
-
-    Attributes:
-        states: the array of each band; the first one has the sums.
-        tables: views of what all bands share.
-    """
-
-    def __init__(self, states: Sequence[Array], run_address: int, element_address: int) -> None:
-        self.states = tuple(states)
-        self.tables = Tables(self.state)
-        size = f"{self.state[w.G_WIDTH]} x {self.state[w.G_HEIGHT]} PEs"
-        # Moments can be pickled: a number would name a machine of another process, too.
-        self._name = f"machine {secrets.token_hex(8)} of {size}"
-        self._run = NativeFunction(run_address, RUN_TYPE)
-        self._element = NativeFunction(element_address, ELEMENT_TYPE)
-
-    @property
-    def state(self) -> Array:
-        """The array of :mod:`openwafer.sdk.fabric.words`, as the first band has it."""
-        return self.states[0]
-
-    @property
-    def now(self) -> int:
-        """The present cycle."""
-        return int(self.state[w.G_NOW])
-
-    def advance(self, goal: int, limit: int) -> int:
-        """Let cycles go by until a goal is reached, or the cycle `limit`; gives why it stopped."""
-        return advance_all(self.states, self._run, self._element, goal, limit)
-
-    def read(self, pe: int, address: int, num_words: int) -> NDArray[np.uint16]:
-        """A copy of words of a PE's memory."""
-        return self.tables.memory[pe, address : address + num_words].copy()
-
-    def write(self, pe: int, address: int, words: NDArray[np.uint16]) -> None:
-        """Put words into a PE's memory, in no time."""
-        self.tables.memory[pe, address : address + words.size] = words
-
-    def account(self) -> account.Account:
-        """Where the cycles of a machine went whose time is booked."""
-        return account.account_of(self.state)
-
-    def snapshot(self) -> Snapshot:
-        """What the machine is now; what it has recorded for the host has to be taken before."""
-        return taken(self._name, self.states)
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """Make the machine what it was when a snapshot was taken of it.
-
-        Raises OpenwaferError for a snapshot of another machine, also of the same program's.
-        """
-        put_back(self._name, self.states, snapshot)

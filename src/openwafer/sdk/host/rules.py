@@ -48,5 +48,6 @@ class Rules:
             stops_at_overrun=self.stops_at_overrun,
             is_checked=self.check is not Check.OFF,
             has_account=has_account,
+            code=f"{self.engine}, {self.check.depth.name.lower()}",
         )
         return Simulator(program, code.run_address, code.element_address, options), code

@@ -1,0 +1,395 @@
+"""The machine between two cycles: what the host may do with it, and the one of compiled code.
+
+:class:`Machine` is all that the simulator knows of it. Its numbers of PEs go column after column.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import Final, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import error
+from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.account import Account, account_of
+from openwafer.sdk.fabric.engine import (
+    ELEMENT_TYPE,
+    RUN_TYPE,
+    NativeFunction,
+    advance_all,
+)
+from openwafer.sdk.fabric.load import load
+from openwafer.sdk.fabric.report import Lost, Report
+from openwafer.sdk.fabric.snapshots import Identity, Snapshot, put_back, taken, version
+from openwafer.sdk.fabric.state import Array, Tables, events_of
+from openwafer.sdk.fabric.variables import bits_of_words, fill_unwritten
+from openwafer.sdk.program import mailbox as mb
+from openwafer.sdk.program.digest import digest_of
+from openwafer.sdk.program.program import Program
+
+MAX_BANDS: Final = w.MAX_BANDS
+Words32: TypeAlias = NDArray[np.uint32]
+Pes: TypeAlias = NDArray[np.int64]
+
+
+class Goal(IntEnum):
+    """What an advance waits for, beside its limit."""
+
+    CYCLES = w.GOAL_CYCLES
+    """Nothing."""
+    COMMAND = w.GOAL_COMMAND
+    """Every PE has ended the last command and opened its stream again."""
+    INJECTED = w.GOAL_INJECTED
+    """All words of the host are in the PEs' queues."""
+    COLLECTED = w.GOAL_COLLECTED
+    """PEs have sent what :meth:`Machine.expect` says."""
+
+
+class Stop(IntEnum):
+    """Why an advance came back."""
+
+    GOAL = w.STOP_GOAL
+    IDLE = w.STOP_IDLE
+    """Nothing moves any more."""
+    LIMIT = w.STOP_LIMIT
+    DRAIN = w.STOP_DRAIN
+    """Events have to be taken."""
+    ERROR = w.STOP_ERROR
+
+
+class EventKind(IntEnum):
+    """What a machine tells the host; see :mod:`openwafer.sdk.fabric.words`."""
+
+    LANDING = w.E_LANDING
+    SINK = w.E_SINK
+    PRINT = w.E_PRINT
+    LOST = w.E_LOST
+    FINDING = w.E_FINDING
+
+
+Event: TypeAlias = tuple[int, int, int, int, int, str]
+"""Kind, cycle, PE, two words, and the text of a print."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Counts since the start; of code that has run ahead of the present cycle, too.
+
+    Attributes:
+        cycles: the present one.
+        wavelets: what PEs have sent.
+        landings: arrivals of wavelets at routers.
+        elements: what vector operations have computed or moved, whoever served them.
+        tasks: what PEs have started: tasks, handlers, commands of the host.
+        switch_changes: positions that control wavelets have changed.
+    """
+
+    cycles: int
+    wavelets: int
+    landings: int
+    elements: int
+    tasks: int
+    switch_changes: int
+
+
+class Machine(Protocol):
+    """A rectangle of PEs and their routers, as the host reaches it between two cycles."""
+
+    @property
+    def now(self) -> int:
+        """The present cycle."""
+
+    @property
+    def num_bands(self) -> int:
+        """How many bands of columns are simulated side by side."""
+
+    def advance(self, goal: Goal, limit: int) -> Stop:
+        """Let cycles go by until a goal is reached, or the cycle `limit`."""
+
+    def read(self, pes: Pes, address: int, num_words: int) -> NDArray[np.uint16]:
+        """A copy of words of PEs' memory, a row for each."""
+
+    def write(self, pes: Pes, address: int, words: NDArray[np.uint16]) -> None:
+        """Put words, a row for each PE or one for all, into memory, in no time."""
+
+    def is_unwritten(self, pes: Pes, address: int, num_words: int) -> bool:
+        """Whether words are known to have no value on any of the PEs, as checked runs know."""
+
+    def start_command(self, entry_of_image: Sequence[int], arguments: Sequence[int]) -> None:
+        """Start an entry on every PE, by number of its image; -1 leaves the image's PEs alone."""
+
+    def is_command_done(self) -> bool:
+        """Whether every PE has ended the last command and opened its stream again."""
+
+    def inject(self, streams: Mapping[tuple[int, int], Sequence[Words32]]) -> None:
+        """Stream words into cores, by PE and color, behind those that they have not taken yet.
+
+        Raises OpenwaferError, and takes none of them, where there is no room for all.
+        """
+
+    def expect(self, color: int, missing: Mapping[int, int]) -> None:
+        """Set how many more words PEs have to send on a color until it is reached as a goal.
+
+        Raises OpenwaferError for a color that leads no stream to the host.
+        """
+
+    def events(self) -> Iterator[Event]:
+        """Take what was recorded for the host since it was last asked."""
+
+    def statistics(self) -> Statistics:
+        """Counts since the start."""
+
+    def account(self) -> Account:
+        """Where the cycles went of a machine whose time is booked."""
+
+    def report(self, lost: Mapping[Lost, int]) -> Report:
+        """What can be told of the present; the host knows of `lost` wavelets."""
+
+    def overrun_pe(self) -> int | None:
+        """The PE that an operation over the end of a variable has stopped; None for none."""
+
+    def snapshot(self) -> Snapshot:
+        """What the machine is now; what it has recorded has to be taken before."""
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Make the machine what it was, or what another one of the same program was.
+
+        Raises OpenwaferError for a snapshot of another program, size or version.
+        """
+
+
+@dataclass(frozen=True)
+class MachineOptions:
+    """What a machine does besides its program; the simulator's options say what it means."""
+
+    num_bands: int
+    landing_log: bool
+    stops_at_overrun: bool
+    is_checked: bool
+    has_plans: bool
+    has_account: bool
+    code: str
+
+
+class Engine:
+    """The machine of the compiled core.
+
+    Code of PEs is native or interpreted; both come as the two addresses of
+    :mod:`openwafer.sdk.program.mailbox`, and everything here holds for either but for snapshots:
+    those of interpreted code can be brought back only where no PE waits in the middle of its code.
+
+    Attributes:
+        states: the array of each band; the first one has the sums.
+        tables: views of what all bands share.
+    """
+
+    def __init__(
+        self, program: Program, run_address: int, element_address: int, options: MachineOptions
+    ) -> None:
+        self.states: Final = tuple(load(program, options.num_bands))
+        self.tables: Final = Tables(self.state)
+        self._program = program
+        self._options = options
+        self._run = NativeFunction(run_address, RUN_TYPE)
+        self._element = NativeFunction(element_address, ELEMENT_TYPE)
+        self.state[w.G_LOG] = options.landing_log
+        self.state[w.G_STOPS_AT_OVERRUN] = options.stops_at_overrun
+        self.state[w.G_IS_CHECKED] = options.is_checked
+        self.state[w.G_HAS_PLANS] = options.has_plans
+        self.state[w.G_HAS_ACCOUNT] = options.has_account
+        if options.is_checked:
+            fill_unwritten(self.states, program)
+        self._wake(np.arange(program.width * program.height))
+
+    @property
+    def state(self) -> Array:
+        """The array of :mod:`openwafer.sdk.fabric.words`, as the first band has it."""
+        return self.states[0]
+
+    @property
+    def now(self) -> int:
+        """The present cycle."""
+        return int(self.state[w.G_NOW])
+
+    @property
+    def num_bands(self) -> int:
+        """How many bands of columns are simulated side by side."""
+        return len(self.states)
+
+    def advance(self, goal: Goal, limit: int) -> Stop:
+        """Let cycles go by until a goal is reached, or the cycle `limit`; gives why it stopped."""
+        return Stop(advance_all(self.states, self._run, self._element, int(goal), limit))
+
+    def read(self, pes: Pes, address: int, num_words: int) -> NDArray[np.uint16]:
+        """A copy of words of PEs' memory, a row for each."""
+        return self.tables.memory[pes, address : address + num_words]
+
+    def write(self, pes: Pes, address: int, words: NDArray[np.uint16]) -> None:
+        """Put words, a row for each PE or one for all, into memory, in no time."""
+        num_words = words.shape[-1]
+        self.tables.memory[pes, address : address + num_words] = words
+        if self.state[w.G_IS_CHECKED]:
+            self.tables.unwritten[pes] &= ~bits_of_words(address, num_words)
+
+    def is_unwritten(self, pes: Pes, address: int, num_words: int) -> bool:
+        """Whether words are known to have no value on any of the PEs, as checked runs know."""
+        is_at_work = self.tables.core[pes, w.C_THREADS] & w.MICROTHREADS != 0
+        if not self.state[w.G_IS_CHECKED] or is_at_work.any():
+            return False
+        bits = bits_of_words(address, num_words)
+        return bool(((self.tables.unwritten[pes] & bits) == bits).all())
+
+    def start_command(self, entry_of_image: Sequence[int], arguments: Sequence[int]) -> None:
+        """Start an entry on every PE, by number of its image; -1 leaves the image's PEs alone.
+
+        The command goes from column to column, hop by hop. Each PE begins once it is idle and its
+        command stream is open.
+        """
+        state = self.state
+        if not self.is_command_done():
+            raise error("fabric-command-runs", "the command before has not ended on every PE")
+        state[w.G_ARGUMENTS : w.G_ARGUMENTS + mb.NUM_ARGUMENTS] = 0
+        bits = np.array(arguments, np.uint64)
+        state[w.G_ARGUMENTS : w.G_ARGUMENTS + len(arguments)] = bits.view(np.int64)
+        entries = np.array(entry_of_image, np.int64) + 1
+        self.tables.image[: entries.size, w.I_COMMAND] = entries
+        started = np.flatnonzero(entries[self._program.images_by_number])
+        self.tables.processor[started, w.P_COMMAND] = w.COMMAND_WAITS
+        core = self.tables.core
+        resting = started[core[started, w.C_MAIN] == w.MAIN_REST]
+        core[resting, w.C_MAIN] = w.MAIN_IDLE
+        state[w.G_COMMANDS] = started.size
+        state[w.G_LAUNCHED] = state[w.G_NOW]
+        self._wake(started)
+
+    def is_command_done(self) -> bool:
+        """Whether every PE has ended the last command and opened its stream again."""
+        return int(self.state[w.G_COMMANDS]) == 0
+
+    def inject(self, streams: Mapping[tuple[int, int], Sequence[Words32]]) -> None:
+        """Stream words into cores, by PE and color, behind those that they have not taken yet.
+
+        Raises OpenwaferError, and takes none of them, where there is no room for all.
+        """
+        self._check_room(streams)
+        state, core = self.state, self.tables.core
+        waiting = self._unread_streams()
+        for key, parts in streams.items():
+            waiting[key] = [*waiting.get(key, ()), *parts]
+        core[[pe for pe, _ in waiting], w.C_AWAKE] &= w.AWAKE_BIT
+        start = 0
+        for number, ((pe, color), parts) in enumerate(waiting.items()):
+            words = np.concatenate(parts)
+            end = start + words.size
+            state[w.SOURCE_DATA + start : w.SOURCE_DATA + end] = words
+            awake = core[pe, w.C_AWAKE]
+            self.tables.source[number] = (pe, color, start, end, awake >> w.SOURCE_SHIFT)
+            core[pe, w.C_AWAKE] = (number + 1) << w.SOURCE_SHIFT | awake & w.AWAKE_BIT
+            start = end
+        self._wake(np.unique([pe for pe, _ in waiting]))
+        state[w.G_SOURCES] = state[w.G_SOURCE_ROWS] = len(waiting)
+
+    def _check_room(self, streams: Mapping[tuple[int, int], Sequence[Words32]]) -> None:
+        """Refuse more words from the host than the machine's table takes."""
+        unread = self.tables.source[: self.state[w.G_SOURCE_ROWS]]
+        num_words = int((unread[:, w.S_END] - unread[:, w.S_NEXT]).sum())
+        num_words += sum(part.size for parts in streams.values() for part in parts)
+        room = int(self.state[w.G_SOURCE_ROOM])
+        if num_words > room:
+            raise error(
+                "fabric-stream-too-long",
+                f"{num_words:,} words wait to be streamed into PEs, and there is room for {room:,}",
+                help="send them in several calls, and wait for each",
+            )
+
+    def _unread_streams(self) -> dict[tuple[int, int], list[Words32]]:
+        """What is left of the table; its PEs forget it."""
+        streams: dict[tuple[int, int], list[Words32]] = {}
+        for row in self.tables.source[: self.state[w.G_SOURCE_ROWS]].tolist():
+            pe, color, start, end, _ = row
+            self.tables.core[pe, w.C_AWAKE] &= w.AWAKE_BIT
+            left = self.state[w.SOURCE_DATA + start : w.SOURCE_DATA + end]
+            if left.size:
+                streams[pe, color] = [left.astype(np.uint32)]
+        return streams
+
+    def expect(self, color: int, missing: Mapping[int, int]) -> None:
+        """Set how many more words PEs have to send on a color until it is reached as a goal.
+
+        Raises OpenwaferError for a color that leads no stream to the host.
+        """
+        if not (int(self.state[w.G_SINK_COLORS]) >> color) & 1:
+            raise error("fabric-no-stream", f"color {color} leads no stream to the host")
+        slot = int(self.state[w.G_SINK_SLOT + color])
+        self.tables.sink[:, 1] = -1
+        for pe, num_words in missing.items():
+            row = self.tables.sink[pe * w.SINKS + slot]
+            row[1] = row[0] + num_words
+        self.state[w.G_WANTED] = len(missing)
+
+    def events(self) -> Iterator[Event]:
+        """Take what was recorded for the host since it was last asked, band by band."""
+        for state in self.states:
+            for kind, cycle, pe, a, b, _ in events_of(state).tolist():
+                text = ""
+                if kind == w.E_PRINT:
+                    text = "".join(map(chr, state[w.TEXT + a : w.TEXT + a + b].tolist()))
+                yield kind, cycle, pe, a, b, text
+            state[w.G_EVENTS] = 0
+            state[w.G_TEXT] = 0
+
+    def statistics(self) -> Statistics:
+        """Counts since the start."""
+        g, tables = self.state, self.tables
+        return Statistics(
+            cycles=self.now,
+            wavelets=int(g[w.G_WAVELETS]),
+            landings=int(g[w.G_LANDINGS]),
+            elements=int(g[w.G_ELEMENTS] + tables.mailbox[:, mb.ELEMENTS].sum()),
+            tasks=int(tables.processor[:, w.P_TASKS_RUN].sum()),
+            switch_changes=int(g[w.G_SWITCHES]),
+        )
+
+    def account(self) -> Account:
+        """Where the cycles went of a machine whose time is booked."""
+        return account_of(self.state)
+
+    def report(self, lost: Mapping[Lost, int]) -> Report:
+        """What can be told of the present; the host knows of `lost` wavelets."""
+        return Report(self._program, self.state, lost)
+
+    def overrun_pe(self) -> int | None:
+        """The PE that an operation over the end of a variable has stopped; None for none."""
+        is_overrun = self.state[w.G_ERROR] == w.ERROR_OVERRUN
+        return int(self.state[w.G_ERROR_PE]) if is_overrun else None
+
+    def snapshot(self) -> Snapshot:
+        """What the machine is now; what it has recorded for the host has to be taken before."""
+        return taken(self._identity, self.states)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Make the machine what it was, or what another one of the same program was.
+
+        Raises OpenwaferError for a snapshot of another program, size or version.
+        """
+        put_back(self._identity, self.states, snapshot)
+
+    @cached_property
+    def _identity(self) -> Identity:
+        width, height = self._program.width, self._program.height
+        size = f"{width} x {height} PEs in {self.num_bands} bands"
+        code = self._options.code + ", its time booked" * self._options.has_account
+        return Identity(digest_of(self._program), size, code, version())
+
+    def _wake(self, pes: Pes) -> None:
+        """Let cores look around; `pes` are different ones in ascending order."""
+        pes = pes[self.tables.core[pes, w.C_AWAKE] & w.AWAKE_BIT == 0]
+        self.tables.core[pes, w.C_AWAKE] |= w.AWAKE_BIT
+        for state in self.states:
+            own = pes[(pes >= state[w.G_FIRST]) & (pes < state[w.G_END])]
+            end = w.CORE_LIST + int(state[w.G_CORES])
+            state[end : end + own.size] = own
+            state[w.G_CORES] += own.size
