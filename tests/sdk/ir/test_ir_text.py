@@ -15,10 +15,10 @@ from openwafer.sdk.ir.function import (
     Register,
     Resource,
     Slot,
-    SourcePlace,
     Type,
 )
 from openwafer.sdk.ir.text import parse, render
+from openwafer.sdk.program.debug_info import Place
 
 
 def counting_module() -> Module:
@@ -35,7 +35,10 @@ def counting_module() -> Module:
     slots = [Slot("n", Type.I16), Slot("i", Type.U16), Slot("buffer", Type.VOID, 3)]
     function = Function("count", 1, Type.F32, slots, blocks)
     variables = [Global("sum", 16, 2, (0, 65535)), Global("a b", 18, 1, (), False)]
-    places = [SourcePlace('a "b".csl', 12, 3, "main")]
+    places = [
+        Place('a "b".csl', 12, 3, "main"),
+        Place("b.csl", 4, 1, "main", 4, 9, "twice", 0),
+    ]
     return Module("pe.csl", 40, 24576, variables, {"count": function}, ["count"], places)
 
 

@@ -97,7 +97,7 @@ def rewrite(path: Path, **changes: object) -> None:
 def test_another_version_is_refused_with_both_numbers(tmp_path: Path) -> None:
     file.write(PROGRAM, tmp_path / "p.zip")
     rewrite(tmp_path / "p.zip", version=99)
-    with pytest.raises(OpenwaferError, match=r"version 99; this program reads .* version 5"):
+    with pytest.raises(OpenwaferError, match=r"version 99; this program reads .* version 6"):
         file.read(tmp_path / "p.zip")
 
 

@@ -16,6 +16,7 @@ _DIGEST_BYTES: Final = 32
 
 OBJECT: Final = ".o"
 LIST: Final = ".list"
+FRAMES: Final = ".frames"
 
 
 def folder() -> Path:

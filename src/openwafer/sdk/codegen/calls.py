@@ -15,6 +15,7 @@ from openwafer.sdk.codegen.text import llvm_type
 from openwafer.sdk.ir.function import Function, Instruction, Type
 from openwafer.sdk.ir.numbers import num_words
 from openwafer.sdk.ir.suspension import callees
+from openwafer.sdk.program.debug_info import BY_NUMBER
 from openwafer.sdk.program.mailbox import Outcome, Trap
 
 
@@ -104,7 +105,9 @@ def _suspending_call(
     if is_indirect:
         number = writer.spell(instruction.args[0])
         store(body, writer.frame_address(writer.frame.callee), number, Type.FN)
-    resume, live = writer.suspend()
+    resume, live = writer.suspend(
+        instruction.place, BY_NUMBER if is_indirect else candidates[0].name
+    )
     writer.flush_cycles()
     again, done = body.fresh_label(), body.fresh_label()
     body.jump(again)

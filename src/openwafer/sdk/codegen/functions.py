@@ -34,6 +34,7 @@ from openwafer.sdk.ir.function import (
 )
 from openwafer.sdk.ir.suspension import live_slots, saved_at
 from openwafer.sdk.program import mailbox
+from openwafer.sdk.program.debug_info import FrameInfo, Resume
 from openwafer.sdk.program.mailbox import Outcome, Trap
 
 _LOOK_CYCLES: Final = 1 << 22
@@ -112,7 +113,9 @@ class FunctionWriter:
         self._kinds = {slot.name: slot.type for slot in function.slots}
         self._order = {block.label: index for index, block in enumerate(function.blocks)}
         self._live = live_slots(function) if self.may_suspend else {}
-        self._resumes: list[str] = []
+        self.resumes: list[Resume] = []
+        self._in_memory = [slot.name for slot in function.slots if slot.is_memory]
+        self._labels: list[str] = []
         self._cycles = ""
         self._limit = ""
         self._block_index = 0
@@ -167,7 +170,7 @@ class FunctionWriter:
             body.do(f"ret i32 {Outcome.SUSPENDED.value}")
             body.begin("dispatch")
             state = body.value(f"load i16, ptr {self.frame_address(STATE)}, align 2")
-            cases = " ".join(f"i16 {n} , label %{to}" for n, to in enumerate(self._resumes, 1))
+            cases = " ".join(f"i16 {n} , label %{to}" for n, to in enumerate(self._labels, 1))
             body.do(f"switch i16 {state}, label %start [ {cases} ]")
         else:
             self._return_plain("true", "")
@@ -258,14 +261,21 @@ class FunctionWriter:
             value = load(self.body, self.frame_address(self.frame.places[name]), kind)
             self.body.do(f"store {llvm_type(kind)} {value}, ptr {self.slots[name]}")
 
-    def suspend(self) -> tuple[str, list[str]]:
+    def suspend(self, place: int, callee: str = "") -> tuple[str, list[str]]:
         """Save what outlives a suspension here; gives the label to resume at, and the slots."""
         live = sorted(saved_at(self.function, self._block_index, self._live))
         self.save(live)
-        self._resumes.append(self.body.fresh_label())
-        state = len(self._resumes)
+        self.resumes.append(Resume(place, callee, (*live, *self._in_memory)))
+        self._labels.append(self.body.fresh_label())
+        state = len(self._labels)
         self.body.do(f"store i16 {state}, ptr {self.frame_address(STATE)}, align 2")
-        return self._resumes[-1], live
+        return self._labels[-1], live
+
+    def frame_info(self) -> FrameInfo:
+        """What the program says of the frame, once everything is written."""
+        slots = tuple(self.frame.places.items())
+        size, callee = self.frame.num_words, self.frame.callee
+        return FrameInfo(self.function.name, size, slots, callee, tuple(self.resumes))
 
     def terminate(self, instruction: Instruction) -> None:
         """Write the end of a block."""

@@ -20,11 +20,12 @@ from openwafer.sdk.ir.function import Function, Instruction, Type
 from openwafer.sdk.ir.operations import CALLS, NOTED, ORDERED, ROLES
 from openwafer.sdk.ir.suspension import is_request
 from openwafer.sdk.program import mailbox
+from openwafer.sdk.program.debug_info import FrameInfo
 from openwafer.sdk.program.mailbox import Outcome, Request
 
 
-def function_text(unit: Unit, function: Function) -> str:
-    """LLVM text of a function."""
+def function_text(unit: Unit, function: Function) -> tuple[str, FrameInfo]:
+    """LLVM text of a function, and what lies in its frame."""
     writer = FunctionWriter(unit, function)
     writer.begin()
     for index, block in enumerate(function.blocks):
@@ -32,7 +33,7 @@ def function_text(unit: Unit, function: Function) -> str:
         for instruction in block.instructions[:-1]:
             _write(writer, instruction)
         writer.terminate(block.instructions[-1])
-    return writer.end()
+    return writer.end(), writer.frame_info()
 
 
 def _write(writer: FunctionWriter, instruction: Instruction) -> None:
@@ -49,9 +50,9 @@ def _write(writer: FunctionWriter, instruction: Instruction) -> None:
         writer.values[instruction.result] = family(writer, instruction)
 
 
-def _leave(writer: FunctionWriter) -> None:
+def _leave(writer: FunctionWriter, place: int) -> None:
     """Leave with a request in the mailbox; what comes next is where the function is resumed."""
-    resume, live = writer.suspend()
+    resume, live = writer.suspend(place)
     writer.body.jump("suspended")
     writer.body.begin(resume)
     writer.restore(live)
@@ -68,7 +69,7 @@ def _sync(writer: FunctionWriter, instruction: Instruction) -> None:
     write(body, mailbox.REQUEST, str(Request.SYNC.value))
     write(body, mailbox.PLACE, str(instruction.place))
     writer.flush_cycles()
-    _leave(writer)
+    _leave(writer, instruction.place)
     body.jump(end)
     body.begin(end)
 
@@ -78,7 +79,7 @@ def _request(writer: FunctionWriter, instruction: Instruction) -> None:
     body = writer.body
     fill_request(body, instruction, writer.spell)
     writer.flush_cycles()
-    _leave(writer)
+    _leave(writer, instruction.place)
     if instruction.result >= 0:
         kind = llvm_type(instruction.type)
         result = read(body, mailbox.RESULT)
@@ -97,7 +98,7 @@ def _vector(writer: FunctionWriter, instruction: Instruction) -> str:
     body.do(f"switch i32 {outcome}, label %{done} [ {cases} ]")
     if ORDERED in instruction.names:
         body.begin(asked)
-        _leave(writer)
+        _leave(writer, instruction.place)
         body.jump(end)
     body.begin(done)
     writer.reload_cycles()

@@ -38,6 +38,7 @@ from openwafer.sdk.ir.suspension import (
     suspending_functions,
 )
 from openwafer.sdk.program import mailbox
+from openwafer.sdk.program.debug_info import FrameInfo
 from openwafer.sdk.program.mailbox import Outcome, Trap
 
 SUPPORT: Final = (
@@ -60,11 +61,13 @@ class ModuleText:
         functions: each native function by its name, with the module's entries and its way in.
         in_loops: names of functions with loops, and of what these call.
         kernels: its vector operations, by the lines that declare them.
+        frames: of its functions.
     """
 
     functions: Mapping[str, str]
     in_loops: frozenset[str]
     kernels: Mapping[str, str]
+    frames: tuple[FrameInfo, ...]
 
 
 def module_text(
@@ -89,9 +92,8 @@ def module_text(
     accesses = Accesses(depth, may_be_in_flight(module, reach))
     whole = checked(ordered(timed(module, generation), reach), accesses)
     unit = _unit(whole, Floats(has_f16=has_f16))
-    functions = {
-        native_name(name): _function_text(unit, one) for name, one in unit.module.functions.items()
-    }
+    written = {name: _function_text(unit, one) for name, one in unit.module.functions.items()}
+    functions = {native_name(name): text for name, (text, _) in written.items()}
     for number, (name, splits) in enumerate(zip(module.entries, splits_wavelet, strict=True)):
         text = _entry_text(unit, number, unit.module.functions[name], splits=splits)
         functions[f"@entry.{number}"] = text
@@ -104,18 +106,19 @@ def module_text(
         )
         for kernel in unit.kernels
     }
-    return ModuleText(functions, in_loops, kernels)
+    frames = tuple(frame for _, frame in written.values())
+    return ModuleText(functions, in_loops, kernels, frames)
 
 
-def _function_text(unit: Unit, function: Function) -> str:
+def _function_text(unit: Unit, function: Function) -> tuple[str, FrameInfo]:
     """LLVM text of a function, written once for all modules where it says the same."""
 
-    def write(one: Function) -> tuple[str, tuple[Kernel, ...]]:
+    def write(one: Function) -> tuple[tuple[str, FrameInfo], tuple[Kernel, ...]]:
         alone = replace(unit, kernels={})
         return function_text(alone, one), tuple(alone.kernels)
 
     called = {name for one in calls(function) for name in callees(unit.module, one)}
-    text, kernels = function.once(
+    written, kernels = function.once(
         (
             *(function_text, unit.floats.has_f16, unit.module.memory_words),
             tuple(map(unit.spell_constant, _external(function))),
@@ -124,7 +127,7 @@ def _function_text(unit: Unit, function: Function) -> str:
         write,
     )
     unit.kernels.update(dict.fromkeys(kernels))
-    return text
+    return written
 
 
 def _external(function: Function) -> tuple[Address | FunctionName, ...]:

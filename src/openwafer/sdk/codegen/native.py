@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from llvmlite import binding as llvm
 
+from openwafer import json_files
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.codegen import cache
 from openwafer.sdk.codegen.modules import ModuleText, element_text, module_text
@@ -23,6 +24,7 @@ from openwafer.sdk.ir import text as ir_text
 from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.ir.order import NO_REACH, Reach, reach_of
+from openwafer.sdk.program.debug_info import FrameInfo, FrameTable
 from openwafer.sdk.program.image import Image, TaskKind
 from openwafer.sdk.program.sources import source_digest
 
@@ -31,11 +33,12 @@ from openwafer.sdk.program.sources import source_digest
 class NativeCode:
     """Two native functions by address, as :mod:`openwafer.sdk.program.mailbox` describes them.
 
-    The addresses are valid as long as this object lives.
+    The addresses are valid as long as this object lives. `frames` is JSON of a :class:`FrameTable`.
     """
 
     run_address: int
     element_address: int
+    frames: bytes = field(repr=False)
     _libraries: tuple[llvm.ResourceTracker, ...] = field(repr=False)
 
 
@@ -117,6 +120,7 @@ def compile_images(
         parsed = modules or [ir_text.parse(image.code) for image in images]
         found = _made(parsed, kinds, arch, effort, host)
         listed = [" ".join(found.keys), *(f"{way.run} {way.links}" for way in found.ways)]
+        cache.keep(key, cache.FRAMES, found.frames)
         cache.keep(key, cache.LIST, "\n".join(listed).encode())
     return _load(found, host)
 
@@ -151,23 +155,25 @@ class _Objects:
         codes: their content.
         keys: their names in the cache.
         ways: into each image.
+        frames: JSON of a :class:`FrameTable`.
     """
 
     codes: tuple[bytes, ...]
     keys: tuple[str, ...]
     ways: tuple[Way, ...]
+    frames: bytes
 
 
 def _stored(key: str) -> _Objects | None:
     """What was compiled before, without a look at any code."""
-    listed = cache.read(key, cache.LIST)
-    if listed is None:
+    listed, frames = cache.read(key, cache.LIST), cache.read(key, cache.FRAMES)
+    if listed is None or frames is None:
         return None
     first, *lines = listed.decode().split("\n")
     keys = tuple(first.split())
     codes = tuple(code for name in keys if (code := cache.read(name, cache.OBJECT)) is not None)
     ways = tuple(Way(*line.split(" ")) for line in lines)
-    return _Objects(codes, keys, ways) if len(codes) == len(keys) else None
+    return _Objects(codes, keys, ways, frames) if len(codes) == len(keys) else None
 
 
 def _made(
@@ -178,10 +184,19 @@ def _made(
     host: Host,
 ) -> _Objects:
     both = zip(modules, kinds, strict=True)
-    text = program_text([_module_text(module, kind, arch, host) for module, kind in both])
+    texts = [_module_text(module, kind, arch, host) for module, kind in both]
+    text = program_text(texts)
     recipes = _recipes(text, effort, host)
-    codes = tuple(map(object_code, recipes))
-    return _Objects(codes, tuple(recipe.key for recipe in recipes), text.ways)
+    codes, keys = tuple(map(object_code, recipes)), tuple(recipe.key for recipe in recipes)
+    return _Objects(codes, keys, text.ways, json_files.encode(_frame_table(texts)))
+
+
+def _frame_table(texts: Sequence[ModuleText]) -> FrameTable:
+    numbers: dict[FrameInfo, int] = {}
+    images = (
+        tuple(numbers.setdefault(frame, len(numbers)) for frame in text.frames) for text in texts
+    )
+    return FrameTable(images=tuple(images), frames=tuple(numbers))
 
 
 def _recipes(text: ProgramText, effort: Effort, host: Host) -> list[Recipe]:
@@ -198,7 +213,8 @@ def _load(program: _Objects, host: Host) -> NativeCode:
     element = _linker().load([object_code(element_recipe)], ["element"])
     code = compile_text(_dispatch_text(ways), host, Effort.NONE)
     run = _linker().load([code], ["run"])
-    return NativeCode(run["run"], element["element"], (images, element, run))
+    addresses = run["run"], element["element"]
+    return NativeCode(*addresses, program.frames, (images, element, run))
 
 
 def _module_text(module: Module, kind: _ImageKind, arch: Arch, host: Host) -> ModuleText:

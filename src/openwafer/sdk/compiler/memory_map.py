@@ -6,7 +6,8 @@ from typing import Final
 import numpy as np
 
 from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
-from openwafer.sdk.program.image import Image, Symbol
+from openwafer.sdk.program.debug_info import DebugInfo, Home, TypeInfo, TypeKind
+from openwafer.sdk.program.image import Image
 from openwafer.sdk.program.input_queues import described
 from openwafer.sdk.program.program import Program
 
@@ -21,13 +22,16 @@ def memory_map(program: Program) -> str:
     """Text of the map: for each image its sizes, its variables by address, and its queues."""
     head = _HEAD.format(memory=WORD_BYTES * MEMORY_WORDS)
     parts = (
-        "\n".join(_lines(image, int(np.count_nonzero(program.image_of == number))))
+        "\n".join(_lines(program, image, int(np.count_nonzero(program.image_of == number))))
         for number, image in enumerate(program.images)
     )
     return "\n".join([head, *parts])
 
 
-def _lines(image: Image, num_pes: int) -> Iterator[str]:
+def _lines(program: Program, image: Image, num_pes: int) -> Iterator[str]:
+    debug = program.debug
+    named = [debug.variables[number] for number in image.names.variables]
+    types = {one.name: debug.types[one.type] for one in named if one.home is Home.MEMORY}
     end = image.stack_base - image.code_words
     left = MEMORY_WORDS - image.stack_base
     yield f"{image.name}, {num_pes} PEs"
@@ -37,7 +41,9 @@ def _lines(image: Image, num_pes: int) -> Iterator[str]:
     for symbol in sorted(image.symbols, key=lambda symbol: symbol.address):
         address = WORD_BYTES * symbol.address
         bank = symbol.address % _NUM_BANKS
-        yield f"   {address:#06x}  {symbol.num_bytes:6}  {bank:4}  {symbol.name}: {_type(symbol)}"
+        kind = types[symbol.name]
+        yield f"   {address:#06x}  {symbol.num_bytes:6}  {bank:4}  {symbol.name}: {kind.name}"
+        yield from (f"{'':25}{line}" for line in _fields(debug, kind, symbol.name))
     if image.queues:
         yield "  queues at the start; * where the compiler chose"
     yield from (f"    {line}" for line in described(image.queues))
@@ -48,6 +54,12 @@ def _bytes(words: int) -> str:
     return f"{WORD_BYTES * words:,} bytes"
 
 
-def _type(symbol: Symbol) -> str:
-    dims = f"[{', '.join(map(str, symbol.shape))}]" if symbol.shape else ""
-    return f"{dims}{symbol.element_type}"
+def _fields(debug: DebugInfo, kind: TypeInfo, path: str, begin: int = 0) -> Iterator[str]:
+    """The fields of a struct, or of one in an array, with the byte where each begins."""
+    if kind.kind is TypeKind.ARRAY:
+        kind, path = debug.types[kind.element], f"{path}[]"
+    for field in kind.fields:
+        inner, name, bit = debug.types[field.type], f"{path}.{field.name}", begin + field.bit_offset
+        part = f" bit {bit % 8}" if bit % 8 or field.num_bits % 8 else ""
+        yield f"+{bit // 8}{part} {name}: {inner.name}"
+        yield from _fields(debug, inner, name, bit)

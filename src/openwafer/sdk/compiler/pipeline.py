@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from openwafer import json_files
 from openwafer.diagnostics import OpenwaferError, Severity
 from openwafer.sdk.codegen.native import compile_images, llvm_text
 from openwafer.sdk.compiler import compilations
@@ -16,7 +17,8 @@ from openwafer.sdk.csl.layout import Built, build
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.text import render_module
 from openwafer.sdk.ir.verifier import verify
-from openwafer.sdk.program.program import Program
+from openwafer.sdk.program.debug_info import FrameTable
+from openwafer.sdk.program.program import Program, with_frames
 
 
 def parse_file(path: Path) -> Module:
@@ -56,8 +58,9 @@ def compile_program(
         OpenwaferError: the program is wrong, or a file is missing.
     """
     built = _build_verified(layout, options, imports)
-    compile_images(built.program.images, built.program.arch, modules=built.modules)
-    return built.program
+    program = built.program
+    code = compile_images(program.images, program.arch, modules=built.modules)
+    return with_frames(program, json_files.decode(FrameTable, code.frames))
 
 
 def render_stage(command: Command) -> str:

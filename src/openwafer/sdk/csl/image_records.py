@@ -53,6 +53,7 @@ def finished_image(name: str, result: ImageResult, arch: Arch) -> Image:
         has_separate_control_table=records.has_separate_control_table,
         rotations=records.rotations,
         control_offsets=records.control_offsets,
+        names=result.names,
         parameters=tuple((str(n), str(kind)) for n, (_, kind) in enumerate(state.parameters)),
     )
 

@@ -1,5 +1,7 @@
 """From the layout file of a program to the compiled program: images, routes, names for the host."""
 
+import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, counted, error, render
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.files import check_file
-from openwafer.sdk.csl.imports import ImportPaths, beside_link
+from openwafer.sdk.csl.imports import ImportPaths, beside_link, display_name
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.route_check import Code, doubtful_routes
@@ -21,7 +23,7 @@ from openwafer.sdk.csl.sema.warnings.ids import RESERVED, unbound_queues
 from openwafer.sdk.csl.tile_images import ImagesOfTiles, images_of
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir.function import Module
-from openwafer.sdk.program.image import Place
+from openwafer.sdk.program.debug_info import DebugInfo, Source
 from openwafer.sdk.program.program import Program
 from openwafer.sdk.program.routing import ColorConfig
 
@@ -55,11 +57,9 @@ def build(layout_file: Path, options: CompileOptions, imports: ImportPaths | Non
     state = LayoutState()
     warnings = list(run_layout(path, command_line_params(options), options, imports, state))
     rectangle = _complete(layout_file, state)
+    is_simd = _is_second_release(path, state, options, imports)
     surroundings = Surroundings(
-        rectangle,
-        state.names,
-        has_memcpy=state.has_memcpy,
-        is_simd=_is_second_release(path, state, options, imports),
+        rectangle, state.names, state.tables, has_memcpy=state.has_memcpy, is_simd=is_simd
     )
 
     def analyse(path: Path, params: dict[str, Comptime], group: Group) -> ImageResult:
@@ -97,9 +97,28 @@ def build(layout_file: Path, options: CompileOptions, imports: ImportPaths | Non
         channels=options.channels if options.is_memcpy else 0,
         warnings=tuple(render(warning) for warning in warnings),
         printed=(*state.printed, *found.printed),
-        places=tuple(Place(*place) for place in surroundings.places),
+        places=tuple(state.tables.places),
+        debug=_debug_info(state, imports),
     )
     return Built(program, found.modules)
+
+
+def _debug_info(state: LayoutState, imports: ImportPaths) -> DebugInfo:
+    tables = state.tables
+    return DebugInfo(
+        sources=tuple(_sources(imports)),
+        types=tuple(tables.types),
+        variables=tuple(tables.variables),
+        functions=tuple(tables.functions),
+        layout=state.constants,
+    )
+
+
+def _sources(imports: ImportPaths) -> Iterator[Source]:
+    """The files that were read, in that order."""
+    for path, (tree, _) in imports.parsed.items():
+        digest = hashlib.sha256(imports.content(path) or b"").hexdigest()
+        yield Source(display_name(path), str(path), digest, tree.span.source.text)
 
 
 def _is_refused(warning: Diagnostic, options: CompileOptions) -> bool:

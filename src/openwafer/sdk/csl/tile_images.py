@@ -17,7 +17,9 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError
 from openwafer.sdk.csl.image_records import finished_image
 from openwafer.sdk.csl.lanes import Group, Lanes, Parting, settled
 from openwafer.sdk.csl.options import CompileOptions
+from openwafer.sdk.csl.sema.debug_tables import DebugTables
 from openwafer.sdk.csl.sema.image import ImageResult
+from openwafer.sdk.csl.sema.image_names import in_common
 from openwafer.sdk.csl.sema.layout_numbers import Shape, put_together
 from openwafer.sdk.csl.sema.layout_state import LayoutState, Tiles
 from openwafer.sdk.csl.traffic import Traffic, traffic_of
@@ -63,7 +65,7 @@ def images_of(state: LayoutState, options: CompileOptions, analyse: Analyse) -> 
     Raises:
         OpenwaferError: everything wrong that was found.
     """
-    making = _Making(options, analyse, np.zeros(state.num_pes, np.int32))
+    making = _Making(options, analyse, np.zeros(state.num_pes, np.int32), state.tables)
     for family in _tiles_by_program(state.tiles):
         _analyse_family(making, family)
     if making.findings:
@@ -88,11 +90,16 @@ class _Making:
     """What has been found so far."""
 
     def __init__(
-        self, options: CompileOptions, analyse: Analyse, image_of: NDArray[np.int32]
+        self,
+        options: CompileOptions,
+        analyse: Analyse,
+        image_of: NDArray[np.int32],
+        tables: DebugTables,
     ) -> None:
         self.options = options
         self.analyse = analyse
         self.image_of = image_of
+        self.tables = tables
         self.images: list[Image] = []
         self.modules: list[Module] = []
         self.traffic: list[Traffic] = []
@@ -111,7 +118,10 @@ class _Making:
             self.images.append(image)
             self.modules.append(module)
             self.traffic.append(traffic)
-        return self.numbers[key]
+        number = self.numbers[key]
+        names = in_common(self.tables, self.images[number].names, image.names)
+        self.images[number] = replace(self.images[number], names=names)
+        return number
 
 
 @dataclass(frozen=True)

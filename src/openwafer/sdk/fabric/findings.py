@@ -1,6 +1,6 @@
 """Mistakes that a run found, as data and in words."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -174,16 +174,17 @@ def by_place(found: Iterable[Found], program: Program) -> tuple[tuple[Found, int
     Overruns come first. Of extents there is nothing where an overrun at the same place tells more.
     """
     images = program.images_by_number
-    first: dict[tuple[int, Finding, int], Found] = {}
-    groups: dict[tuple[int, Finding, int], set[int]] = {}
-    overrun_at: set[int] = set()
+    first: dict[Hashable, Found] = {}
+    groups: dict[Hashable, set[int]] = {}
+    overrun_at: set[Hashable] = set()
     for one in sorted(found, key=_order):
+        place = program.written_place(one.place)
         if one.kind is Finding.OVERRUN:
-            overrun_at.add(one.place)
-        elif one.kind is Finding.EXTENTS and one.place in overrun_at:
+            overrun_at.add(place)
+        elif one.kind is Finding.EXTENTS and place in overrun_at:
             continue
         image = int(images[one.pe])
-        key = one.place, one.kind, _what_of(one, stretches(program.images[image]))
+        key = place, one.kind, _what_of(one, stretches(program.images[image]))
         first.setdefault(key, one)
         groups.setdefault(key, set()).add(image)
     return tuple((one, len(groups[key])) for key, one in first.items())

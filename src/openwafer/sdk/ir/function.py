@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias, TypeVar
 
+from openwafer.sdk.program.debug_info import NO_NUMBER, Place, VariableInfo
+
 T = TypeVar("T")
 
 
@@ -178,6 +180,9 @@ class Function:
         return_type: VOID for none.
         slots: variables.
         blocks: the first is the entry.
+        place: of its declaration; not part of the text, like what follows.
+        result: number of its result's type, in the program.
+        variables: its parameters and locals, as its source names them.
         made: what :meth:`once` made of it.
     """
 
@@ -186,6 +191,9 @@ class Function:
     return_type: Type
     slots: list[Slot] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
+    place: int = field(default=NO_NUMBER, compare=False)
+    result: int = field(default=NO_NUMBER, compare=False)
+    variables: list[VariableInfo] = field(default_factory=list, repr=False, compare=False)
     made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -237,16 +245,6 @@ class Global:
     is_mutable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class SourcePlace:
-    """A line of CSL."""
-
-    file: str
-    line: int
-    column: int
-    function: str
-
-
 @dataclass(slots=True)
 class Module:
     """The code of one image.
@@ -264,4 +262,4 @@ class Module:
     globals: list[Global] = field(default_factory=list)
     functions: dict[str, Function] = field(default_factory=dict)
     entries: list[str] = field(default_factory=list)
-    places: list[SourcePlace] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)

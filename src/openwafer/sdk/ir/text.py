@@ -3,7 +3,7 @@
 ::
 
     module "pe_program.csl" stack 40 memory 24576
-    place "pe_program.csl" 12 3 "main"
+    place "pe_program.csl" 12 3 "main" to 12 17
     global @sum 16 2 = 0 0
     entry &main
     fn &main($n: i16) f32 {
@@ -20,6 +20,7 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from openwafer.diagnostics import OpenwaferError, error
@@ -35,10 +36,10 @@ from openwafer.sdk.ir.function import (
     Register,
     Resource,
     Slot,
-    SourcePlace,
     Type,
     Value,
 )
+from openwafer.sdk.program.debug_info import Place
 from openwafer.source import SourceText, Span
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w.]*\Z")
@@ -54,9 +55,7 @@ def render(module: Module) -> str:
     lines = [
         f"module {json.dumps(module.name)} stack {module.stack_base} memory {module.memory_words}"
     ]
-    for place in module.places:
-        where = f"{json.dumps(place.file)} {place.line} {place.column}"
-        lines.append(f"place {where} {json.dumps(place.function)}")
+    lines += (f"place {_render_place(place)}" for place in module.places)
     lines += map(_render_global, module.globals)
     lines += (f"entry &{_name(entry)}" for entry in module.entries)
     lines += map(render_function, module.functions.values())
@@ -70,6 +69,13 @@ def render_function(function: Function) -> str:
 
 def _name(name: str) -> str:
     return name if _PLAIN.match(name) else json.dumps(name)
+
+
+def _render_place(place: Place) -> str:
+    text = f"{json.dumps(place.file)} {place.line} {place.column} {json.dumps(place.function)}"
+    end = f" to {place.end_line} {place.end_column}" if place.end_line else ""
+    call = f" inlined {json.dumps(place.inlined)} at {place.call}" if place.inlined else ""
+    return text + end + call
 
 
 def _render_global(variable: Global) -> str:
@@ -152,8 +158,7 @@ class _Reader:
         word = self._take("word")
         match word:
             case "place":
-                place = SourcePlace(self._text(), self._number(), self._number(), self._text())
-                module.places.append(place)
+                module.places.append(self._place())
             case "global" | "constant":
                 module.globals.append(self._global(is_mutable=word == "global"))
             case "entry":
@@ -164,6 +169,16 @@ class _Reader:
                 module.functions[function.name] = function
             case _:
                 raise self._error(f"a declaration begins with '{word}'")
+
+    def _place(self) -> Place:
+        place = Place(self._text(), self._number(), self._number(), self._text())
+        if self._accept("to"):
+            place = replace(place, end_line=self._number(), end_column=self._number())
+        if self._accept("inlined"):
+            inlined = self._text()
+            self._expect("at")
+            place = replace(place, inlined=inlined, call=self._number())
+        return place
 
     def _global(self, *, is_mutable: bool) -> Global:
         self._expect("@")

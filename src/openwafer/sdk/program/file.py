@@ -20,7 +20,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.program.program import Program
 
 FORMAT: Final = "openwafer-program"
-VERSION: Final = 5
+VERSION: Final = 6
 
 _RECORD: Final = "program.json"
 _ARRAYS: Final = ("image_of", "parameters", "routes_of")

@@ -6,6 +6,7 @@ from enum import IntEnum, StrEnum
 from typing import Final
 
 from openwafer.sdk.arch.generation import WORD_BYTES
+from openwafer.sdk.program.debug_info import ImageNames
 from openwafer.sdk.program.routing import ColorConfig
 
 _BYTES: Final = frozenset(("bool", "i8", "u8"))
@@ -161,16 +162,6 @@ class RegisterWrite:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A source line that a request or a trap names."""
-
-    file: str
-    line: int
-    column: int
-    function: str
-
-
-@dataclass(frozen=True)
 class Start:
     """State of a PE before its first cycle: bit masks as in the mailbox."""
 
@@ -199,6 +190,7 @@ class Image:
             in the order of its record.
         rotations: pairs of tasks that take turns, two at most.
         control_offsets: input queue, and what is added to the control task ids it brings.
+        names: what its source calls things; images that differ in nothing else are equal.
     """
 
     name: str
@@ -223,3 +215,4 @@ class Image:
     parameters: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     rotations: tuple[TaskRotation, ...] = field(default=(), repr=False)
     control_offsets: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    names: ImageNames = field(default=ImageNames(), repr=False, compare=False)

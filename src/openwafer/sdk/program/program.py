@@ -1,12 +1,14 @@
 """A whole program: images on a rectangle of PEs, routes, and what the host knows of it."""
 
-from dataclasses import dataclass, field
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.program.image import Image, Place
+from openwafer.sdk.program.debug_info import DebugInfo, FrameTable, Place
+from openwafer.sdk.program.image import Image
 from openwafer.sdk.program.routing import ColorConfig
 
 
@@ -44,7 +46,8 @@ class Program:
         channels: memcpy channels; 0 without memcpy.
         warnings: rendered diagnostics of the compiler.
         printed: lines of `@comptime_print`.
-        places: source lines that requests and traps name.
+        places: of the source, which instructions, requests and traps name by their number.
+        debug: what else the source says.
     """
 
     arch: Arch
@@ -63,6 +66,7 @@ class Program:
     warnings: tuple[str, ...] = field(default=(), repr=False)
     printed: tuple[str, ...] = field(default=(), repr=False)
     places: tuple[Place, ...] = field(default=(), repr=False)
+    debug: DebugInfo = field(default=DebugInfo(), repr=False)
 
     @property
     def width(self) -> int:
@@ -82,7 +86,20 @@ class Program:
         """Column and row of a numbered PE."""
         return divmod(number, self.height)
 
+    def written_place(self, number: int) -> Hashable:
+        """What is equal for one place of the source in all expansions of a function."""
+        return self.places[number].written if 0 <= number < len(self.places) else number
+
     @property
     def images_by_number(self) -> NDArray[np.int32]:
         """Number of each numbered PE's image."""
         return self.image_of.ravel(order="F")
+
+
+def with_frames(program: Program, table: FrameTable) -> Program:
+    """The program, with what its native code says of its frames."""
+    images = tuple(
+        replace(image, names=replace(image.names, frames=frames))
+        for image, frames in zip(program.images, table.images, strict=True)
+    )
+    return replace(program, images=images, debug=replace(program.debug, frames=table.frames))

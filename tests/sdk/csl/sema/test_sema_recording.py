@@ -12,10 +12,12 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.image_records import finished_image
 from openwafer.sdk.csl.options import CompileOptions
+from openwafer.sdk.csl.sema.debug_tables import DebugTables
 from openwafer.sdk.csl.sema.image import ImageResult, analyze_image
-from openwafer.sdk.csl.sema.layout_state import Place, Rectangle, Surroundings
+from openwafer.sdk.csl.sema.layout_state import Rectangle, Surroundings
 from openwafer.sdk.csl.sema.recording import Memo
 from openwafer.sdk.csl.values import Comptime
+from openwafer.sdk.program.debug_info import ImageNames
 from openwafer.sdk.program.image import Image
 from openwafer.sdk.program.program import HostName
 from tests.sdk.csl.sema.programs import FILE, imports_of, messages
@@ -88,9 +90,9 @@ def results(body: str, *, is_shared: bool) -> Iterator[ImageResult]:
     """The images of PEs with different ids."""
     imports = imports_of(f"param id: i16; {body} {ENDING}")
     options, memo = CompileOptions(arch=Arch.WSE2), Memo()
-    places: dict[Place, int] = {}
+    tables = DebugTables()
     for number in IDS:
-        surroundings = Surroundings(RECTANGLE, {}, places, memo if is_shared else Memo())
+        surroundings = Surroundings(RECTANGLE, {}, tables, memo if is_shared else Memo())
         params = {"id": Comptime(types.I16, number)}
         yield analyze_image(FILE, params, options, imports, surroundings)
 
@@ -135,17 +137,17 @@ def test_steps_at_compile_time_count_where_a_result_is_known() -> None:
     ]
 
 
-def outcomes(text: str, *, is_shared: bool) -> list[Image | str]:
-    """Images of PEs with different ids, or what is wrong with them."""
+def outcomes(text: str, *, is_shared: bool) -> list[tuple[Image, ImageNames] | str]:
+    """Images of PEs with different ids and their names, or what is wrong with them."""
     imports, memo = imports_of(f"param id: comptime_int;\n{text}"), Memo()
-    places: dict[Place, int] = {}
-    found: list[Image | str] = []
+    tables = DebugTables()
+    found: list[tuple[Image, ImageNames] | str] = []
     for number in (0, 1, 0, 2, 1):
-        surroundings = Surroundings(RECTANGLE, NAMES, places, memo if is_shared else Memo())
+        surroundings = Surroundings(RECTANGLE, NAMES, tables, memo if is_shared else Memo())
         params = {"id": Comptime(types.COMPTIME_INT, number)}
         try:
             one = analyze_image(FILE, params, CompileOptions(), imports, surroundings)
-            found.append(finished_image("", one, Arch.WSE3))
+            found.append((finished_image("", one, Arch.WSE3), one.names))
         except OpenwaferError as error:
             found.append(str(error))
     return found

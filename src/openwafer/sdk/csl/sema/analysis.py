@@ -11,6 +11,7 @@ from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema.builder import FunctionBuilder
 from openwafer.sdk.csl.sema.cell_path import CellPath
+from openwafer.sdk.csl.sema.debug_tables import DebugTables
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState
 from openwafer.sdk.csl.sema.progress import Progress
@@ -25,6 +26,7 @@ from openwafer.sdk.csl.values import (
     Variable,
 )
 from openwafer.sdk.ir import function as ir
+from openwafer.sdk.program.debug_info import NO_NUMBER
 from openwafer.source import Span
 
 
@@ -38,9 +40,14 @@ class Separately(Exception):  # noqa: N818 - control flow, no error
 
 @dataclass(eq=False)
 class Scope:
-    """Names of one block; None stands for a declaration that failed."""
+    """Names of one block; None stands for a declaration that failed.
+
+    Attributes:
+        end: offset in the source where the block ends.
+    """
 
     parent: "Scope | None" = None
+    end: int = 0
     names: dict[str, Operand | None] = field(default_factory=dict)
 
     def find(self, name: str) -> "Scope | None":
@@ -91,6 +98,7 @@ class Context:
         declaring: name of the global whose initializer this is.
         runtime_depth: branches and loops of the PE around this place.
         addressed: names of the function whose address is taken.
+        expanded: the inline function whose body this is, and the place that calls it.
     """
 
     module: Module
@@ -106,6 +114,7 @@ class Context:
     runtime_depth: int = 0
     targets: list[Target] = field(default_factory=list)
     addressed: frozenset[str] = frozenset()
+    expanded: tuple[str, int] = ("", NO_NUMBER)
 
 
 @dataclass(eq=False, slots=True)
@@ -223,6 +232,11 @@ class Analysis:
         return self._image
 
     @property
+    def tables(self) -> DebugTables:
+        """Of the source; a number in them is the same in all images."""
+        return self._image.tables
+
+    @property
     def arch(self) -> Arch:
         """Generation compiled for."""
         return self.options.arch
@@ -253,10 +267,10 @@ class Analysis:
         return _Within(self, context)
 
     @contextmanager
-    def scoped(self) -> Iterator[Scope]:
-        """Open a block of names."""
+    def scoped(self, span: Span) -> Iterator[Scope]:
+        """Open a block of names, which ends with `span`."""
         context = self.context
-        context.scope = Scope(context.scope)
+        context.scope = Scope(context.scope, span.end)
         try:
             yield context.scope
         finally:
@@ -385,10 +399,12 @@ class Analysis:
         context = self.context
         if context.is_comptime or context.builder is None:
             return
-        position = span.source.position(span.start)
-        key = (span.source.name, position.line, position.column, context.function)
-        places = self._image.places
-        context.builder.place = places.setdefault(key, len(places))
+        context.builder.place = self.place_of(span)
+
+    def place_of(self, span: Span) -> int:
+        """Number of a place of the function analysed."""
+        context, extent = self.context, (span.source, span.start, span.end)
+        return self.tables.place(extent, context.function, *context.expanded)
 
     def new_slot(self, kind: Type, hint: str = "value") -> SlotPlace:
         """A register slot of the function."""

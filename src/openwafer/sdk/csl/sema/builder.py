@@ -1,7 +1,12 @@
 """Builds the blocks of one IR function."""
 
+from typing import Final
+
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.operations import OPERATIONS
+from openwafer.sdk.program.debug_info import Home
+
+_HOMES: Final = {"slot_address": Home.SLOT, "get": Home.POINTED}
 
 
 class FunctionBuilder:
@@ -21,6 +26,7 @@ class FunctionBuilder:
         self._slot_names = {slot.name for slot in function.slots}
         self._num_blocks = 0
         self._from_integers: set[int] = set()
+        self._homes: dict[int, tuple[Home, str]] = {}
         self.enter(self.new_block("entry"))
 
     @property
@@ -75,12 +81,19 @@ class FunctionBuilder:
         result = -1 if kind is ir.Type.VOID else number
         if result >= 0:
             self._home[number] = block
-        if op == "bitcast" and kind is ir.Type.PTR:
-            self._from_integers.add(number)
+        if kind is ir.Type.PTR:
+            if op == "bitcast":
+                self._from_integers.add(number)
+            elif op in _HOMES:
+                self._homes[number] = _HOMES[op], names[0]
         block.instructions.append(ir.Instruction(op, used, result, kind, names, self.place))
         if OPERATIONS[op].is_terminator:
             self._block = None
         return ir.Register(number, kind)
+
+    def slot_of(self, number: int) -> tuple[Home, str]:
+        """What memory at the address that a value holds is to a slot, and the slot."""
+        return self._homes.get(number, (Home.NOWHERE, ""))
 
     def is_from_integer(self, pointer: ir.Value) -> bool:
         """Whether a pointer was made of an integer that only run time knows."""

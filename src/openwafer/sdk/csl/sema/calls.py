@@ -16,6 +16,7 @@ from openwafer.sdk.csl.sema.functions import (
     finish_inlined,
     instantiate,
     linked,
+    note_parameters,
 )
 from openwafer.sdk.csl.sema.join import Returning, join
 from openwafer.sdk.csl.sema.places import in_memory, store
@@ -163,7 +164,7 @@ def _expand(
     target = Target("", is_loop=False, expected=result)
     context = Context(
         function.module,
-        Scope(),
+        Scope(end=body.span.end),
         sema.builder,
         is_comptime=False,
         return_type=result,
@@ -171,16 +172,18 @@ def _expand(
         function=sema.context.function,
         runtime_depth=sema.context.runtime_depth,
         addressed=addressed_names(body, sema.imports.addressed),
+        expanded=(str(function), sema.place_of(span)),
     )
     for one in bound:
         context.scope.names[one.name] = _inlined_parameter(sema, one, context.addressed)
-    sema.call_depth += 1
+    place, sema.call_depth = sema.builder.place, sema.call_depth + 1
     try:
         with sema.within(context):
+            note_parameters(sema, function.declaration)
             sema.evaluate(body, types.VOID)
             finish_inlined(sema, function, target)
     finally:
-        sema.call_depth -= 1
+        sema.builder.place, sema.call_depth = place, sema.call_depth - 1
     return join(sema, target.results, result, span)
 
 

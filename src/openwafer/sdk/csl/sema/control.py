@@ -22,14 +22,14 @@ from openwafer.source import Span
 @evaluates(ast.Block)
 def _block(sema: Sema, node: ast.Block, expected: Type | None) -> Operand:
     if node.label is None:
-        with sema.scoped():
+        with sema.scoped(node.span):
             statements(sema, node.statements)
         return NOTHING if sema.is_live else NEVER
     target = Target(node.label.text, is_loop=False, expected=expected)
     _check_label(sema, node.label)
     sema.context.targets.append(target)
     try:
-        with sema.scoped():
+        with sema.scoped(node.span):
             statements(sema, node.statements)
     except Leaving as leaving:
         if leaving.target is not target:
@@ -87,7 +87,7 @@ def _if(sema: Sema, node: ast.If, expected: Type | None) -> Operand:
 
 def body(sema: Sema, node: ast.Body, expected: Type | None) -> Operand:
     """Value of a branch; NEVER where control does not leave it at its end."""
-    with sema.scoped():
+    with sema.scoped(node.span):
         if expected == types.VOID:
             sema.evaluate(node, expected)
             value: Operand = NOTHING

@@ -18,6 +18,7 @@ from openwafer.sdk.csl.sema import coercion, lowering, places, shared_values
 from openwafer.sdk.csl.sema.analysis import Analysis, Context, Poisoned, Scope
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState
+from openwafer.sdk.csl.sema.named_values import note_local
 from openwafer.sdk.csl.sema.recording import Memo, NotPortableError, Question
 from openwafer.sdk.csl.types import Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
@@ -253,6 +254,8 @@ class Sema(Analysis):
                 help="give one of them another name",
             )
         names[name.text] = operand
+        if operand is not None:
+            note_local(self, name, operand)
 
     def find(self, name: str, span: Span) -> Operand:
         """What a name stands for here."""

@@ -11,6 +11,7 @@ from openwafer.sdk.csl.sema.builder import FunctionBuilder
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.join import arrive
 from openwafer.sdk.csl.sema.linking import check_linked, defined_function
+from openwafer.sdk.csl.sema.named_values import note_local
 from openwafer.sdk.csl.sema.places import store
 from openwafer.sdk.csl.sema.recording import NotPortableError, Question
 from openwafer.sdk.csl.sema.taken_addresses import addressed_names
@@ -284,7 +285,7 @@ def _analyze(
     builder = FunctionBuilder(target)
     context = Context(
         function.module,
-        Scope(),
+        Scope(end=node.body.span.end),
         builder,
         is_comptime=False,
         return_type=result,
@@ -293,13 +294,24 @@ def _analyze(
     )
     with sema.within(context), sema.recovering():
         sema.set_place(node.name.span)
+        target.place, target.result = sema.place_of(node.span), sema.tables.type(result)
         if types.is_aggregate(result):
             context.result_address = sema.emit("get", type=ir.Type.PTR, names=("result",))
         for one in bound:
             if one.name:
                 context.scope.names[one.name] = _parameter(sema, one)
+        note_parameters(sema, node)
         sema.evaluate(node.body, types.VOID)
         finish(sema, function, result)
+
+
+def note_parameters(sema: Sema, node: ast.Function) -> None:
+    """Keep the names of the parameters, whose values are in scope."""
+    names = sema.context.scope.names
+    for parameter in node.parameters:
+        operand = None if parameter.name is None else names.get(parameter.name.text)
+        if parameter.name is not None and operand is not None:
+            note_local(sema, parameter.name, operand)
 
 
 def finish(sema: Sema, function: FunctionValue, result: Type) -> None:

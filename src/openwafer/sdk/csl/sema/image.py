@@ -21,6 +21,7 @@ from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.evaluators import EVALUATORS
 from openwafer.sdk.csl.sema.functions import function_name
 from openwafer.sdk.csl.sema.globals import find_global
+from openwafer.sdk.csl.sema.image_names import names_of
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState, MemoryPlan, Rectangle, Surroundings
 from openwafer.sdk.csl.sema.memory_plan import memory_plan
@@ -36,6 +37,7 @@ from openwafer.sdk.csl.types import num_words
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.folding import folded
+from openwafer.sdk.program.debug_info import ImageNames
 
 # A parameter stands for a constant, which is part of the instruction that uses it.
 _NO_CODE: Final = frozenset(("parameter", "show"))
@@ -51,6 +53,7 @@ class ImageResult:
         module: verified by nobody yet.
         state: the machine's start-up state and everything exported.
         code_words: estimate of the machine code's length.
+        names: what the source calls things.
         warnings: what is doubtful.
         printed: lines of `@comptime_print`.
     """
@@ -58,6 +61,7 @@ class ImageResult:
     module: ir.Module
     state: ImageState
     code_words: int
+    names: ImageNames
     warnings: tuple[Diagnostic, ...]
     printed: tuple[str, ...]
 
@@ -116,7 +120,7 @@ def analyze_image(
     def analyzed(plan: MemoryPlan | None) -> Sema:
         sema = new_sema(path, params, options, paths, group=group)
         sema.image.surroundings = surroundings
-        sema.image.places, sema.memo = shared.places, shared.memo
+        sema.image.tables, sema.memo = shared.tables, shared.memo
         if plan is not None:
             sema.image.planned, sema.image.next_address = plan.addresses, plan.end
         _analyze(sema)
@@ -153,6 +157,7 @@ def run_layout(
         OpenwaferError: every error found, or there is no layout block.
     """
     sema = new_sema(path, params, options, imports, layout)
+    sema.image.tables = layout.tables
     blocks = [d for d in sema.module.tree.declarations if isinstance(d, ast.LayoutBlock)]
     if not blocks:
         message = f"'{path.name}' has no layout block"
@@ -163,6 +168,7 @@ def run_layout(
             run_block(sema, sema.module, block.body)
     layout.printed.extend(sema.printed)
     _raise_errors(sema)
+    layout.constants = names_of(sema).variables
     return tuple(sema.diagnostics)
 
 
@@ -184,10 +190,13 @@ def _assembled(sema: Sema) -> ImageResult:
     functions = module.functions.values()
     code_words = sum(one.op not in _NO_CODE for every in functions for one in every.instructions)
     _check_memory(state, module, code_words)
-    module.places = [ir.SourcePlace(*place) for place in state.places]
+    module.places = state.tables.places
     module.stack_base = state.next_address + code_words
     module.entries = [entry.function for entry in state.entries]
-    return ImageResult(module, state, code_words, tuple(sema.diagnostics), tuple(sema.printed))
+    names = names_of(sema)
+    return ImageResult(
+        module, state, code_words, names, tuple(sema.diagnostics), tuple(sema.printed)
+    )
 
 
 def _warnings(state: ImageState, arch: Arch) -> Iterator[Diagnostic]:

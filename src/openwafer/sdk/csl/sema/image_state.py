@@ -10,7 +10,8 @@ import numpy as np
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.lanes import Lanes
-from openwafer.sdk.csl.sema.layout_state import Place, Surroundings
+from openwafer.sdk.csl.sema.debug_tables import DebugTables
+from openwafer.sdk.csl.sema.layout_state import Surroundings
 from openwafer.sdk.csl.sema.machine_state import MachineState
 from openwafer.sdk.csl.types import Type, num_words
 from openwafer.sdk.csl.types import align_words as natural_alignment
@@ -44,13 +45,13 @@ class ImageState:
     """Lists grow in the order in which the analysis meets things.
 
     Attributes:
-        module: functions and places; its globals are made from `variables` at the end.
+        module: functions; its globals are made from `variables` at the end.
         next_address: first free word.
         planned: first words of variables that have their place already.
         pending: bodies that are still to be analysed.
         machine: tasks, queues, DSRs and the rest of the start-up state.
         surroundings: the layout that the image is for; None for a file compiled alone.
-        places: source places by number; the images of a program share them.
+        tables: of the source; the images of a program share them.
         definitions: what modules export, by the name that links it with extern declarations.
         parameters: numbers that each PE has its own of, with their types.
         modules: every import of a file, by the prefix of its symbols.
@@ -68,7 +69,7 @@ class ImageState:
     exported_functions: list[tuple[str, int]] = field(default_factory=list)
     machine: MachineState = field(default_factory=MachineState)
     surroundings: Surroundings | None = None
-    places: dict[Place, int] = field(default_factory=dict)
+    tables: DebugTables = field(default_factory=DebugTables)
     definitions: dict[str, tuple[Module, ast.Declaration]] = field(default_factory=dict)
     parameters: list[tuple[Lanes, ir.Type]] = field(default_factory=list)
     modules: dict[str, Module] = field(default_factory=dict)

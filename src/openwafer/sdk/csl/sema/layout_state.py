@@ -3,20 +3,17 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from openwafer.sdk.csl.sema.debug_tables import DebugTables
 from openwafer.sdk.csl.sema.layout_numbers import Shape
 from openwafer.sdk.csl.sema.recording import Memo
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.program.program import HostName
 from openwafer.sdk.program.routing import ColorConfig
 from openwafer.source import Span
-
-Place: TypeAlias = tuple[str, int, int, str]
-"""File, line, column and function."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ class Surroundings:
 
     Attributes:
         names: exported to the host, by name.
-        places: in the source, of all images, in the order of their numbers.
+        tables: of the source, for all images.
         memo: what the analyses of images have in common.
         plans: of the image that was analysed last, by its file.
         named_queues: of WSE-3 that some image uses, by direction and number, with the first place.
@@ -72,7 +69,7 @@ class Surroundings:
 
     rectangle: Rectangle
     names: dict[str, HostName]
-    places: dict[Place, int] = field(default_factory=dict)
+    tables: DebugTables = field(default_factory=DebugTables)
     memo: Memo = field(default_factory=Memo)
     plans: dict[Path, MemoryPlan] = field(default_factory=dict)
     named_queues: dict[tuple[bool, int], Span] = field(default_factory=dict)
@@ -102,6 +99,8 @@ class LayoutState:
     """Filled by the builtins of the layout block.
 
     Attributes:
+        tables: of the source, for the images, too.
+        constants: numbers of the names at the top of the layout's file.
         rectangle: None before `@set_rectangle`.
         is_refused: `@set_rectangle` was called and failed.
         tiles: in the order of the calls.
@@ -118,6 +117,8 @@ class LayoutState:
         printed: lines of `@comptime_print`, of the layout before those of each image.
     """
 
+    tables: DebugTables = field(default_factory=DebugTables)
+    constants: tuple[int, ...] = ()
     rectangle: Rectangle | None = None
     is_refused: bool = False
     tiles: list[Tiles] = field(default_factory=list)

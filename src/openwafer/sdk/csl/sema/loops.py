@@ -125,7 +125,7 @@ def _follow_while(sema: Sema, node: ast.While, target: Target) -> Operand:
 
 
 def _scoped(sema: Sema, node: ast.Body) -> None:
-    with sema.scoped():
+    with sema.scoped(node.span):
         sema.evaluate(node, types.VOID)
 
 
@@ -255,7 +255,7 @@ def _bindings(node: ast.For, element: Operand, index: Operand) -> list[tuple[ast
 
 
 def _with_names(sema: Sema, node: ast.For, bound: list[tuple[ast.Name, Operand]]) -> None:
-    with sema.scoped():
+    with sema.scoped(node.span):
         for name, operand in bound:
             if name.text != "_":
                 if isinstance(operand, Comptime):

@@ -40,7 +40,7 @@ def mistakes_in_code(
     """Warnings about the code of a PE, once the images of all PEs were analysed."""
     sema = new_sema(path, params, options, imports)
     sema.image.surroundings = surroundings
-    sema.image.places, sema.memo = surroundings.places, surroundings.memo
+    sema.image.tables, sema.memo = surroundings.tables, surroundings.memo
     return _mistakes(sema)
 
 

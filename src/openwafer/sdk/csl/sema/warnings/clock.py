@@ -17,7 +17,7 @@ def clock_never_enabled(state: ImageState) -> Iterator[Diagnostic]:
     reading = tuple(f"{prefix}get_timestamp" for prefix in _clocks(state))
     for one in code:
         if one.op == "call" and one.names[0].startswith(reading):
-            file, line, _, where = list(state.places)[one.place]
+            file, line, _, where = state.tables.places[one.place].written
             yield Diagnostic(
                 Severity.WARNING,
                 "csl-clock-stopped",

@@ -43,7 +43,7 @@ def _operations(state: ImageState) -> Iterator[ir.Instruction]:
 def _warning(
     state: ImageState, one: ir.Instruction, code: str, message: str, remedy: str
 ) -> Diagnostic:
-    file, line, column, where = list(state.places)[one.place]
+    file, line, column, where = state.tables.places[one.place].written
     span, notes = state.machine.operation_at(file, line, column), (f"at {file}:{line} ({where})",)
     return Diagnostic(Severity.WARNING, f"csl-{code}", message, span, notes, remedy)
 

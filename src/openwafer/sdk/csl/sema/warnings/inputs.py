@@ -7,6 +7,7 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.machine_state import BoundTask, MachineState, Register, block_kind
 from openwafer.sdk.ir import function as ir
+from openwafer.sdk.program.debug_info import Place
 from openwafer.sdk.program.descriptor import (
     KIND_MASK,
     NO_COLOR,
@@ -28,7 +29,7 @@ def shared_inputs(state: ImageState, arch: Arch) -> Iterator[Diagnostic]:
     tasks = _open_tasks(state.machine, arch, [one for one in code if one.op == "block"])
     if not tasks:
         return
-    places, loaded, told = list(state.places), _loaded(state.machine, code), set[int]()
+    places, loaded, told = state.tables.places, _loaded(state.machine, code), set[int]()
     for one in code:
         for words in _inputs(one, loaded):
             number = words[WORD_QUEUE] if arch is Arch.WSE3 else _color(state.machine, words)
@@ -88,14 +89,14 @@ def _color(machine: MachineState, words: _Words) -> int:
     return bound.color if is_open and bound is not None else words[WORD_COLOR]
 
 
-def _shared(state: ImageState, task: BoundTask, place: tuple[str, int, int, str]) -> Diagnostic:
+def _shared(state: ImageState, task: BoundTask, place: Place) -> Diagnostic:
     position = task.span.source.position(task.span.start)
     return Diagnostic(
         Severity.WARNING,
         "csl-input-shared",
         f"data task '{task.function}' and this operation take wavelets of one queue: each of them "
         "comes to one of the two",
-        state.machine.operation_at(*place[:3]),
+        state.machine.operation_at(*place.written[:3]),
         (f"the task is bound at {task.span.source.name}:{position.line}, and never blocked",),
         "block the task before the operation begins, and let the operation .unblock it",
     )

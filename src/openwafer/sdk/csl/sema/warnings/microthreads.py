@@ -31,11 +31,11 @@ def shared_microthreads(state: ImageState) -> Iterator[Diagnostic]:
     Both are begun on one way through a function; what runs in other functions may be known to have
     ended.
     """
-    places = list(state.places)
+    places = state.tables.places
     for function in state.module.functions.values():
         for one, other in _pairs(function):
-            file, line, *_ = places[other.place]
-            begun = state.machine.operation_at(*places[one.place][:3])
+            file, line, *_ = places[other.place].written
+            begun = state.machine.operation_at(*places[one.place].written[:3])
             if begun is not None:
                 yield _shared(one, f"the other one is at {file}:{line}", begun)
 

@@ -17,13 +17,13 @@ def vain_loads(state: ImageState) -> Iterator[Diagnostic]:
 
     Code of several PEs may give a register two names, of which some PEs use the second alone.
     """
-    machine, places = state.machine, list(state.places)
+    machine, places = state.machine, state.tables.places
     blocks = (block for function in state.module.functions.values() for block in function.blocks)
     for register, first, second in (pair for block in blocks for pair in _pairs(block)):
-        spans = [machine.operation_at(*places[one.place][:3]) for one in (first, second)]
+        spans = [machine.operation_at(*places[one.place].written[:3]) for one in (first, second)]
         own, other = (machine.operations[span] if span else None for span in spans)
         if own == other or own in machine.register_names.get(register, ()):
-            file, line, *_ = places[second.place]
+            file, line, *_ = places[second.place].written
             name = f"{_FILES[DsrFile(register[0])]} {register[1]}"
             yield Diagnostic(
                 Severity.WARNING,

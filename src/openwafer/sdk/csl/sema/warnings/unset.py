@@ -16,12 +16,12 @@ _Point: TypeAlias = tuple[str, int, bool]
 
 def unset_variables(state: ImageState) -> Iterator[Diagnostic]:
     """Warnings about local variables that are read before they are set, on every way there."""
-    places = list(state.places)
+    places = state.tables.places
     for local in state.unset_locals:
         function = state.module.functions.get(local.function)
         read = None if function is None else _read_before_set(function, local.slot)
         if read is not None:
-            file, line, _, where = places[read.place]
+            file, line, _, where = places[read.place].written
             yield Diagnostic(
                 Severity.WARNING,
                 "csl-unset-variable",
@@ -36,12 +36,12 @@ def pointers_never_set(state: ImageState) -> Iterator[Diagnostic]:
     """Warnings about pointers at the top of a file that code follows, and nothing sets."""
     unset = {name: one for name, one in state.variables.items() if _is_unset(one)}
     read = _only_read(state, unset) if unset else []
-    places, modules = list(state.places), list(state.modules.values())
+    places, modules = state.tables.places, list(state.modules.values())
     for variable, one in read:
         number, start = variable.declared
         nodes = modules[number].declarations.values()
         span = next((node.span for node in nodes if node.span.start == start), None)
-        file, line, _, where = places[one.place]
+        file, line, _, where = places[one.place].written
         name = variable.name.rpartition(".")[2]
         if span is not None and not any(_may_set(module, name) for module in modules):
             yield Diagnostic(
