@@ -132,6 +132,11 @@ def swaps_averages(loop: Loop) -> Any:
     return loss, list(shadow.values())
 
 
+def swaps_parts_of_a_vector(loop: Loop) -> Any:
+    """Averages, in the place of weights that lie in one vector behind each other."""
+    return writes_vectors(loop), swaps_averages(loop)
+
+
 def goes_back_to_the_best(loop: Loop) -> Any:
     """What was given for `p.data` is trained on, as it is the parameter's memory from then on."""
     best = [p.data.clone() for p in loop.parameters]
@@ -237,9 +242,16 @@ LINES: list[Lines] = [
     *(reads_geometry, reads_vectors, reads_the_dtype, reads_without_inference),
     *(penalises, penalises_norms_before_the_forward, penalises_a_difference, penalises_products),
     *(writes_data, writes_under_no_grad, replaces_data, initialises, copies_between_parameters),
-    *(swaps_averages, goes_back_to_the_best, holds_a_view, perturbs),
-    *(moves_nowhere, is_a_lightning_fit, differentiates_by_parameters, applies_gradients_by_hand),
-    *(freezes_for_a_while, fails_in_the_forward, writes_vectors),
+    *(writes_vectors, swaps_averages, swaps_parts_of_a_vector, goes_back_to_the_best),
+    *(
+        holds_a_view,
+        perturbs,
+        moves_nowhere,
+        is_a_lightning_fit,
+        differentiates_by_parameters,
+        applies_gradients_by_hand,
+    ),
+    *(freezes_for_a_while, fails_in_the_forward),
 ]
 
 

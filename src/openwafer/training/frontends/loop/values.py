@@ -557,7 +557,9 @@ def _own_memory(value: StoredTensor) -> torch.Tensor:
             help="give a copy, with .clone()",
         )
     own = flat(value.backing.tensor()).view(value.dtype)
-    return own.as_strided(value.size(), value.stride(), value.storage_offset())
+    # It may be a part of a larger tensor that the loop has given.
+    offset = own.storage_offset() + value.storage_offset()
+    return own.as_strided(value.size(), value.stride(), offset)
 
 
 def _check_like(what: str, parameter: nn.Parameter, value: torch.Tensor) -> None:
