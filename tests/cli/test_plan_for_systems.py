@@ -117,6 +117,7 @@ def test_several_systems_like_this_one_are_foretold(tmp_path: Path, where: str) 
     assert told["times as fast"] == pytest.approx(told["step on one system"] / told["step"])
 
 
+@pytest.mark.slow
 def test_a_step_that_is_not_modelled_is_not_foretold() -> None:
     fast = ("--set", "reduction=fast", "--system", "this", "--systems", 2)
     done = run_command("plan", SMALL, *TWO, *fast)
@@ -142,6 +143,7 @@ def test_a_page_has_the_figures_and_four_pictures(page: str) -> None:
     assert "http" not in page
 
 
+@pytest.mark.slow
 def test_the_same_plan_gives_the_same_page(page: str, tmp_path: Path) -> None:
     assert page_of(tmp_path, "--system", "cs2", "--systems", 2) == page
 

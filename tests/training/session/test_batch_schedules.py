@@ -180,9 +180,8 @@ def test_metrics_tell_the_tokens_of_each_step(unbroken: TrainResult) -> None:
     assert [row.tokens for row in rows] == [12 * size for size in SIZES]
 
 
-@pytest.mark.parametrize(
-    "watched", [case(watched, by_default=watched is Watched.NORMS) for watched in Watched]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("watched", [*Watched])
 def test_the_noise_of_a_step_is_that_of_its_own_batch(
     data: TinyData, tmp_path: Path, watched: Watched
 ) -> None:

@@ -68,6 +68,7 @@ def test_the_plan_shows_the_experts_that_are_used(of_few_tokens: tuple[RunRecord
     assert f"experts      about {experts.used / 2:.3g} of 16 used a layer" in printed
 
 
+@pytest.mark.slow
 def test_bytes_of_the_disk_are_those_of_the_plan(data: TinyData, tmp_path: Path) -> None:
     config = config_of(data, tmp_path, StoreTier.DISK, num_tokens=64)
     ring = replace(config.streaming, host_memory=2 << 20)

@@ -261,7 +261,7 @@ def test_the_plan_counts_both_ways(planned: PlanRecord) -> None:
 def test_many_tokens_for_small_experts_let_weights_be_fetched(
     data: TinyData, tmp_path: Path
 ) -> None:
-    batch = BatchConfig(size=256, sequence_length=48, micro_batches=2)
+    batch = BatchConfig(size=32, sequence_length=48, micro_batches=2)
     config = owned_config(data, tmp_path, ExpertsWay.AUTO, systems=2, batch=batch)
     traffic = traffic_of(config)
     assert traffic.owners_bytes is not None
@@ -326,6 +326,7 @@ def test_owners_are_refused_over_a_store_on_disk(data: TinyData, tmp_path: Path)
 LLAMA = TransformersModel("llama", config={"hidden_size": 32, "num_hidden_layers": 1})
 
 
+@pytest.mark.slow
 def test_a_model_without_experts_has_no_way(data: TinyData, tmp_path: Path) -> None:
     config = owned_config(data, tmp_path, ExpertsWay.AUTO, systems=2, model=LLAMA)
     assert Session(config, console=quiet()).plan().expert_traffic is None

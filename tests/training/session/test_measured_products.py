@@ -103,6 +103,7 @@ def test_the_config_of_a_measured_run_repeats_it_bit_for_bit(
     assert differing(saved_arrays(first), saved_arrays(train_quietly(again))) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_was_not_measured_measures_when_it_goes_on_so(
     data: TinyData, tmp_path: Path
 ) -> None:

@@ -247,6 +247,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_step(
         pool.train(config, 2)
 
 
+@pytest.mark.slow
 def test_a_run_whose_plan_chooses_equals_the_plain_loop(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

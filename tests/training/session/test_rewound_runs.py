@@ -96,6 +96,7 @@ def test_a_run_that_rewinds_and_goes_on_equals_the_plain_loop(
     assert differing(found, named_as_exported(plain_sparse_loop(config, plain))) == []
 
 
+@pytest.mark.slow
 def test_an_older_checkpoint_than_the_step_that_is_kept_keeps_it_again(
     data: TinyData, tmp_path: Path
 ) -> None:

@@ -256,6 +256,7 @@ def steps_of(result: TrainResult) -> list[StepMetrics]:
     return list(read_lines(result.folder / "metrics.jsonl", METRICS_FORMAT).rows)
 
 
+@pytest.mark.slow
 def test_what_passes_is_what_stores_lack(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

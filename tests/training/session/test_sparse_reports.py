@@ -84,17 +84,19 @@ def test_the_plan_counts_the_bytes_that_the_store_keeps(
     assert sparse.dense_store_bytes == 3 * 4 * sparse.elements
 
 
-def test_a_step_is_compared_with_the_plan_of_the_dense_run(data: TinyData, tmp_path: Path) -> None:
+def test_a_step_is_compared_with_the_plan_of_the_dense_run(
+    data: TinyData, tmp_path: Path, arrays_and_run: tuple[Any, RunRecord]
+) -> None:
     config = config_of(data, tmp_path)
-    sparse = Session(config, console=quiet()).plan().sparse
+    sparse = arrays_and_run[1].plan.sparse
     dense = Session(replace(config, sparsity=None), console=quiet()).plan()
     assert sparse is not None
     assert sparse.parameters == dense.parameters
     assert sparse.dense_step_bytes == dense.step_bytes
 
 
-def test_bytes_of_patterns_count_as_no_parameters(data: TinyData, tmp_path: Path) -> None:
-    plan = Session(config_of(data, tmp_path), console=quiet()).plan()
+def test_bytes_of_patterns_count_as_no_parameters(arrays_and_run: tuple[Any, RunRecord]) -> None:
+    plan = arrays_and_run[1].plan
     assert plan.sparse is not None
     dropped = sum(weight.elements - weight.capacity for weight in plan.sparse.weights)
     assert plan.parameters == plan.sparse.parameters - dropped

@@ -154,6 +154,7 @@ def test_overflowing_steps_are_undone(data: TinyData, tmp_path: Path) -> None:
     assert undone_of(config)[0]
 
 
+@pytest.mark.slow
 def test_masters_of_a_step_that_is_run_again_are_those_of_one_that_waits(
     data: TinyData, tmp_path: Path
 ) -> None:

@@ -207,6 +207,13 @@ def test_a_run_of_several_systems_is_read_by_one(uneven: tuple[TrainResult, Trai
     first, second = (Session(one.folder, console=quiet()) for one in uneven)
     assert second.config.systems == 3
     assert first.evaluate(1) == second.evaluate(1)
+
+
+@pytest.mark.slow
+def test_texts_of_a_run_of_several_systems_are_those_of_one(
+    uneven: tuple[TrainResult, TrainResult],
+) -> None:
+    first, second = (Session(one.folder, console=quiet()) for one in uneven)
     few = Sampling(max_new_tokens=8)
     assert first.generate("2 squared", few) == second.generate("2 squared", few)
 

@@ -39,6 +39,7 @@ def test_it_writes_what_the_plain_model_writes() -> None:
     assert torch.equal(written(streamed("4MiB"), 12), written(plain, 12))
 
 
+@pytest.mark.slow
 def test_keys_and_values_that_outgrow_the_device_end_it() -> None:
     model = streamed("200KB")
     with pytest.raises(OpenwaferError, match=r"over its budget of 200,000 bytes"):

@@ -105,7 +105,9 @@ def refused_until_served(program: Program) -> tuple[list[str], list[Tensor]]:
             budget = larger
 
 
-@pytest.mark.parametrize("program", [train_adversaries, train_student])
+@pytest.mark.parametrize(
+    "program", [train_adversaries, pytest.param(train_student, marks=pytest.mark.slow)]
+)
 def test_a_loop_is_refused_once_in_its_midst_and_named_the_budget_that_serves(
     program: Program,
 ) -> None:

@@ -175,6 +175,7 @@ def test_an_optimizer_that_has_begun_goes_on() -> None:
     streamed.close()
 
 
+@pytest.mark.slow
 def test_a_budget_too_small_is_refused_with_the_numbers() -> None:
     made = Loop()
     stream_weights(made.model, made.optimizer, device_memory=5000)

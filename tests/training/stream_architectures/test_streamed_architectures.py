@@ -44,6 +44,7 @@ def test_twenty_streamed_steps_equal_plain_ones(row: Architecture, precision: st
     assert [result.num_differing for result in results] == [0, 0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [row for row in ARCHITECTURES if row.writes_weights], ids=name_of)
 def test_a_forward_that_writes_to_weights_is_refused(row: Architecture) -> None:
     with pytest.raises(OpenwaferError, match="the model's forward writes to the weight"):
