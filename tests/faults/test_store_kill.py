@@ -18,15 +18,15 @@ def report_of_kills(folder: Path, num_kills: int, seed: int, *options: str) -> s
 
 
 def test_a_killed_process_leaves_a_committed_step(tmp_path: Path) -> None:
-    report = report_of_kills(tmp_path / "store", 20, seed=1)
-    survived = re.fullmatch(r"(\d+) steps survived 20 kills\n", report)
+    report = report_of_kills(tmp_path / "store", 10, seed=1)
+    survived = re.fullmatch(r"(\d+) steps survived 10 kills\n", report)
     assert survived, report
-    assert int(survived[1]) > 20
+    assert int(survived[1]) > 10
 
 
 def test_a_power_failure_leaves_a_committed_step(tmp_path: Path) -> None:
-    report = report_of_kills(tmp_path / "store", 20, 1, "power")
-    survived = re.fullmatch(r"(\d+) steps survived 20 kills\n", report)
+    report = report_of_kills(tmp_path / "store", 10, 1, "power")
+    survived = re.fullmatch(r"(\d+) steps survived 10 kills\n", report)
     assert survived, report
     assert int(survived[1]) > 0
 
