@@ -110,7 +110,7 @@ class WatchingMeter(CountingMeter):
         return out
 
     def _note_host_bytes(self, put_aside: object) -> None:
-        for tensor in tensors_in([put_aside]):
+        for tensor in () if put_aside is None else tensors_in([put_aside]):
             if not self.counts(tensor):
                 self._aside.count(tensor)
         if self.used_bytes + self._aside.used_bytes <= self.host_peak_bytes:

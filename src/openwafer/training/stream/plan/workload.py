@@ -181,13 +181,11 @@ def hollow_copy(model: nn.Module, torch_device: torch.device) -> nn.Module:
     memo: Memo = {}
     for parameter in model.parameters():
         # Zeros are pages without memory until they are written, and finite.
-        data = torch.zeros(parameter.numel(), dtype=parameter.dtype, device=torch_device)
         strides = strides_of(parameter)
-        data = (
-            data.view(parameter.shape)
-            if strides is None
-            else data.as_strided(parameter.shape, strides)
-        )
+        size = parameter.shape if strides is None else (parameter.numel(),)
+        data = torch.zeros(size, dtype=parameter.dtype, device=torch_device)
+        if strides is not None:
+            data = data.as_strided(parameter.shape, strides)
         hollow = nn.Parameter(data, requires_grad=parameter.requires_grad)
         memo[id(parameter)] = hollow
         # Such as main_grad, to which a backward of somebody's own adds.
