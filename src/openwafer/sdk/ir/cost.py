@@ -11,8 +11,8 @@ A descriptor lives in memory: changing one stores the changed words, and a DSR i
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from dataclasses import replace
+from typing import Final, NamedTuple, TypeAlias
 
 from openwafer.sdk.arch.generation import WORD_BYTES, Generation
 from openwafer.sdk.ir.diamonds import Diamond, diamonds
@@ -31,7 +31,8 @@ from openwafer.sdk.ir.function import (
     Type,
     Value,
 )
-from openwafer.sdk.ir.issue import Run
+from openwafer.sdk.ir.issue import Issued, Run, Share
+from openwafer.sdk.ir.known import Dsd, Known, Number, Numbers, Place, agreed
 from openwafer.sdk.ir.numbers import FLOATS, num_words
 from openwafer.sdk.ir.operations import CALLS, PURE, Effect, with_effect
 from openwafer.sdk.ir.prices import (
@@ -51,14 +52,41 @@ from openwafer.sdk.ir.suspension import calls, is_request, successors
 from openwafer.sdk.ir.unrolling import unrolled_counters
 from openwafer.sdk.program.descriptor import WORD_EXTENT
 
-Number: TypeAlias = int
-"""Stands for a value: equal numbers are equal values."""
-Place: TypeAlias = tuple[Number, int]
-"""An address: a value and a constant offset in words."""
-
 _STOPS: Final = with_effect(Effect.BORDER)
 _FORGETS: Final = with_effect(Effect.WRITES, Effect.CALLS)
 _HIGH_EXTENT: Final = WORD_EXTENT + 1
+
+
+class Charge(NamedTuple):
+    """Cycles that pass at one point of the code: those of a run that ends there, and its own."""
+
+    issued: Issued | None
+    own: Share
+
+    @property
+    def cycles(self) -> int:
+        """All of them."""
+        return self.own.taken + (self.issued.cycles if self.issued is not None else 0)
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """To which places they belong, each named once."""
+        whole: dict[int, Share] = {}
+        for place, taken, waited in (*(self.issued.shares() if self.issued else ()), self.own):
+            _, before, waited_before = whole.get(place, Share(place, 0, 0))
+            whole[place] = Share(place, before + taken, waited_before + waited)
+        return tuple(share for share in whole.values() if share.taken or share.waited)
+
+    def and_then(self, cycles: int) -> "Charge":
+        """With more cycles of its own."""
+        if cycles == 0:
+            return self
+        return Charge(self.issued, self.own._replace(taken=self.own.taken + cycles))
+
+
+Charges: TypeAlias = tuple[Charge, ...]
+"""Of an instruction: what passes before it; of a terminator, up to each of its targets."""
+_NOTHING: Final[Charges] = (Charge(None, Share(0, 0)),)
 
 
 def timed(module: Module, generation: Generation) -> Module:
@@ -66,47 +94,76 @@ def timed(module: Module, generation: Generation) -> Module:
     module = drained(module)
     inlined = inlined_functions(module)
     functions = {
-        name: _timed_function(function, generation, inlined)
+        name: _timed_function(function, generation, _inlined_in(function, inlined))
         for name, function in module.functions.items()
     }
     return replace(module, functions=functions)
 
 
+def charged(module: Module, generation: Generation) -> Iterator[tuple[Instruction, Charges]]:
+    """The instructions of :func:`timed`, in the order of the code, and what is charged for each."""
+    module = drained(module)
+    inlined = inlined_functions(module)
+    for function in module.functions.values():
+        for block, charges in _charged_blocks(function, generation, inlined):
+            yield from zip(block.instructions, charges, strict=True)
+
+
+def _inlined_in(function: Function, inlined: frozenset[str]) -> frozenset[str]:
+    return inlined.intersection(one.names[0] for one in calls(function) if one.op == "call")
+
+
 def _timed_function(
     function: Function, generation: Generation, inlined: frozenset[str]
 ) -> Function:
-    here = inlined.intersection(one.names[0] for one in calls(function) if one.op == "call")
     return function.once(
-        (_timed_function, generation.arch, here),
-        lambda one: replace(one, blocks=list(_timed_blocks(one, generation, here))),
+        (_timed_function, generation.arch, inlined),
+        lambda one: replace(
+            one,
+            blocks=[
+                _with_cycles(block, charges)
+                for block, charges in _charged_blocks(one, generation, inlined)
+            ],
+        ),
     )
 
 
-def _timed_blocks(
+def _with_cycles(block: Block, charges: Sequence[Charges]) -> Block:
+    *others, last = block.instructions
+    instructions = [
+        one if own is _NOTHING or not own[0].cycles else replace(one, cycles=(own[0].cycles,))
+        for one, own in zip(others, charges, strict=False)
+    ]
+    ends = tuple(charge.cycles for charge in charges[-1])
+    return replace(block, instructions=[*instructions, replace(last, cycles=ends)])
+
+
+def _charged_blocks(
     function: Function, generation: Generation, inlined: frozenset[str]
-) -> Iterator[Block]:
-    ways, numbers, counters = shortcuts(function), _Numbers(), unrolled_counters(function)
+) -> Iterator[tuple[Block, list[Charges]]]:
+    ways, numbers, counters = shortcuts(function), Numbers(), unrolled_counters(function)
     before = _predecessors(function)
-    known: dict[str, _Known] = {}
+    tests = {block.label: block.instructions[-1] for block in function.blocks}
+    known: dict[str, Known] = {}
     chosen: dict[str, _Walk] = {}
     passed: set[str] = set()
     for index, block in enumerate(function.blocks):
-        *others, last = block.instructions
+        last = block.instructions[-1]
         if block.label in passed:
-            yield replace(block, instructions=[*others, replace(last, cycles=(0,))])
+            yield block, [_NOTHING] * len(block.instructions)
             continue
-        start = _agreed([known.get(label) for label in before[block.label]])
+        start = agreed([known.get(label) for label in before[block.label]])
         if block.label in counters:
             start.slots[counters[block.label]] = numbers.constant(counters[block.label])
         walk = chosen.get(block.label) or _Walk(
             numbers, generation, inlined, start, is_stepped=block.is_stepped
         )
-        cycles = walk.visit(block)
+        charges = walk.visit(block)
         diamond = diamonds(function).get(block.label)
-        if diamond is not None and walk.chooses(diamond, last.args[0]):
+        if diamond is not None and walk.chooses(diamond, last):
             passed.update(way.label for way in diamond.ways)
             chosen[diamond.end] = walk
-            ends: tuple[int, ...] = (0, 0)
+            ends: Charges = 2 * _NOTHING
         else:
             edges = edge_cycles(function, index, generation, ways)
             if last.op in ("branch", "switch") and walk.is_constant(last.args[0]):
@@ -114,13 +171,12 @@ def _timed_blocks(
             if block.is_loop_end and last.names[0] in counters:
                 edges = (0,)
             end = walk.end(block)
-            ends = tuple(end + edge for edge in edges) or (end,)
+            if block.is_loop_end and last.op == "jump":
+                # The way back is the loop's test, which stands in its head.
+                end = Charge(end.issued, Share(tests[last.names[0]].place, 0))
+            ends = tuple(map(end.and_then, edges)) or (end,)
         known[block.label] = walk.known
-        instructions = [
-            replace(one, cycles=(n,)) if n else one for one, n in zip(others, cycles, strict=True)
-        ]
-        instructions.append(replace(last, cycles=ends))
-        yield replace(block, instructions=instructions)
+        yield block, [*charges, ends]
 
 
 def _predecessors(function: Function) -> dict[str, list[str]]:
@@ -132,72 +188,11 @@ def _predecessors(function: Function) -> dict[str, list[str]]:
     return sources
 
 
-def _agreed(ends: Sequence["_Known | None"]) -> "_Known":
-    """What the ends of all blocks that lead to a place know; one still to come knows nothing."""
-    first, *others = ends or [None]
-    if first is None or None in others:
-        return _Known()
-    memory, slots, computed = dict(first.memory), dict(first.slots), set(first.computed)
-    for other in others:
-        assert other is not None
-        memory = dict(memory.items() & other.memory.items())
-        slots = dict(slots.items() & other.slots.items())
-        computed &= other.computed
-    return _Known(memory, slots, computed)
+class _Store(NamedTuple):
+    """A store that waits: what it needs, and its place in the source."""
 
-
-@dataclass(slots=True)
-class _Dsd:
-    """A descriptor: where it lies, and words that differ from what lies there."""
-
-    home: Place | None
-    words: dict[int, Number]
-
-
-@dataclass(slots=True)
-class _Known:
-    """What is known of memory and variables at a point of a function.
-
-    Attributes:
-        memory: values by the place that they were loaded from or stored to.
-        slots: values of variables.
-        computed: values that were computed and that the machine's compiler still has.
-    """
-
-    memory: dict[tuple[Place, Type], Number] = field(default_factory=dict)
-    slots: dict[str, Number] = field(default_factory=dict)
-    computed: set[Number] = field(default_factory=set)
-
-
-class _Numbers:
-    """Numbers the values of a function, and keeps what descriptors are."""
-
-    def __init__(self) -> None:
-        self._of: dict[object, Number] = {}
-        self.offsets: dict[Number, Place] = {}
-        self.variables: set[Number] = set()
-        self.constants: set[Number] = set()
-        self.dsds: dict[Number, _Dsd] = {}
-
-    def of(self, key: object) -> Number:
-        """The number of what a key describes."""
-        return self._of.setdefault(key, len(self._of))
-
-    def variable(self, key: object) -> Number:
-        """The address of a variable, which no pointer is taken to reach."""
-        number = self.of(key)
-        self.variables.add(number)
-        return number
-
-    def constant(self, key: object) -> Number:
-        """A value that is known when the machine's code is made."""
-        number = self.of(("constant", key))
-        self.constants.add(number)
-        return number
-
-    def fresh(self) -> Number:
-        """A value that equals no other one."""
-        return self.of(("fresh", len(self._of)))
+    args: tuple[Number, ...]
+    at: int
 
 
 class _Walk:
@@ -205,10 +200,10 @@ class _Walk:
 
     def __init__(
         self,
-        numbers: _Numbers,
+        numbers: Numbers,
         generation: Generation,
         inlined: frozenset[str],
-        known: _Known,
+        known: Known,
         *,
         is_stepped: bool,
     ) -> None:
@@ -219,7 +214,8 @@ class _Walk:
         self._inlined = inlined
         self._is_stepped = is_stepped
         self._values: dict[int, Number] = {}
-        self._stores: dict[tuple[Place, Type | int], tuple[Number, ...]] = {}
+        self._stores: dict[tuple[Place, Type | int], _Store] = {}
+        self._at = 0
         self._needed: dict[int, int] = {}
         self._begin()
 
@@ -227,22 +223,24 @@ class _Walk:
         """Start a run."""
         self._run = Run()
         self._done: dict[Number, tuple[int, ...]] = {}
-        self._num_requests = 0
 
-    def visit(self, block: Block) -> list[int]:
+    def visit(self, block: Block) -> list[Charges]:
         """Cycles before each instruction but the last."""
         used, self._needed = _used(block.instructions), needed_words(block.instructions)
         return [
-            self._visit(one) if _has_effect(one) or one.result in used else 0
+            self._visit(one) if _has_effect(one) or one.result in used else _NOTHING
             for one in block.instructions[:-1]
         ]
 
-    def end(self, block: Block) -> int:
+    def end(self, block: Block) -> Charge:
         """Cycles before the last instruction of a block, without its edges."""
-        return self._stop(map(self._number, block.instructions[-1].args))
+        last = block.instructions[-1]
+        self._at = last.place
+        return self._stop(map(self._number, last.args))
 
-    def chooses(self, diamond: Diamond, condition: Value) -> bool:
+    def chooses(self, diamond: Diamond, branch: Instruction) -> bool:
         """Go through both ways and choose between their values, where that loads nothing."""
+        condition = branch.args[0]
         if self.is_constant(condition) or any(map(self._loads_in, diamond.ways)):
             return False
         before, sides = self.known.slots, []
@@ -251,6 +249,7 @@ class _Walk:
             self.visit(way)
             sides.append(self.known.slots)
         first, second = sides
+        self._at = branch.place
         self.known.slots = {**before, **second, **first}
         for name in first.keys() | second.keys():
             values = first.get(name), second.get(name)
@@ -264,7 +263,7 @@ class _Walk:
 
     def _loads_in(self, way: Block) -> bool:
         """Whether a way loads something that is not known."""
-        known = _Known(dict(self.known.memory), dict(self.known.slots), set(self.known.computed))
+        known = Known(dict(self.known.memory), dict(self.known.slots), set(self.known.computed))
         trial = _Walk(self._numbers, self._generation, self._inlined, known, is_stepped=False)
         trial.visit(way)
         return trial.has_loads
@@ -278,9 +277,10 @@ class _Walk:
         """Whether a value is known when the machine's code is made; a PE's parameter is."""
         return self._number(value) in self._numbers.constants
 
-    def _visit(self, one: Instruction) -> int:
+    def _visit(self, one: Instruction) -> Charges:
+        self._at = one.place
         if one.op in _STOPS or looks_at_clock(one):
-            return self._visit_stop(one)
+            return (self._visit_stop(one),)
         match one.op:
             case "drain":
                 pass
@@ -290,23 +290,23 @@ class _Walk:
                 self._store(one)
             case "load_dsr":
                 self._load_dsr(one)
-                return 1
+                return (Charge(None, Share(one.place, 1)),)
             case "dsd_set":
                 self._values[one.result] = self._changed(one)
             case _:
                 result = self._value(one)
                 if one.result >= 0:
                     self._values[one.result] = result
-        return 0
+        return _NOTHING
 
-    def _visit_stop(self, one: Instruction) -> int:
+    def _visit_stop(self, one: Instruction) -> Charge:
         args = [self._number(arg) for arg in one.args]
         if one.op == "copy":
             self._add(Price(copy_slots(one.args[2]), 1), args)
         for arg, number in zip(one.args, args, strict=True):
             if arg.type in DSDS:
                 self._materialise(number)
-        cycles = self._stop(args)
+        charge, cycles = self._stop(args), 0
         is_inlined = one.op == "call" and one.names[0] in self._inlined
         if one.op in CALLS and not is_inlined:
             cycles += self._timing.call_cycles + len(args)
@@ -321,22 +321,20 @@ class _Walk:
         if one.op == "set_dsr_base":
             # The register is read, changed and loaded.
             cycles += self._timing.load_latency
-        return cycles + self._timing.request_cycles * is_scalar_request
+        return charge.and_then(cycles + self._timing.request_cycles * is_scalar_request)
 
-    def _stop(self, awaited: Iterable[Number]) -> int:
-        """End the run, with all stores in memory; gives its cycles.
-
-        Loads of DSRs have had theirs, since each is a request that the machine serves by itself.
-        """
+    def _stop(self, awaited: Iterable[Number]) -> Charge:
+        """End the run, with all stores in memory."""
+        at = self._at
         self._write_back()
         last = [node for number in awaited for node in self._done.get(number, ())]
-        cycles = self._run.cycles(last) - self._num_requests
+        issued = self._run.issued(last) if self._run.slots else None
         self._begin()
-        return max(0, cycles)
+        return Charge(issued, Share(at, 0))
 
-    def _add(self, cost: Price, args: Iterable[Number]) -> int:
+    def _add(self, cost: Price, args: Iterable[Number], at: int | None = None) -> int:
         operands = (node for number in args for node in self._done.get(number, ()))
-        return self._run.add(cost.slots, cost.latency, operands)
+        return self._run.add(cost.slots, cost.latency, operands, self._at if at is None else at)
 
     def _issue(
         self, number: Number, cost: Price, args: Iterable[Number], *, is_address: bool = False
@@ -365,7 +363,7 @@ class _Walk:
                 return self._values[number]
             case Constant(content, kind) if kind in DSDS:
                 number = numbers.of(("constant", content, kind))
-                numbers.dsds.setdefault(number, _Dsd((number, 0), {}))
+                numbers.dsds.setdefault(number, Dsd((number, 0), {}))
                 return number
             case Constant(content, kind):
                 return numbers.constant((content, kind))
@@ -438,7 +436,7 @@ class _Walk:
             self.known.slots[name] = number
             if one.type in DSDS:
                 home = self._numbers.of(("slot", name))
-                self._numbers.dsds[number] = _Dsd((home, 0), {})
+                self._numbers.dsds[number] = Dsd((home, 0), {})
         return self.known.slots[name]
 
     def _set(self, one: Instruction) -> None:
@@ -457,7 +455,7 @@ class _Walk:
         number = self._numbers.fresh()
         self.known.memory[place, kind] = number
         if kind in DSDS:
-            self._numbers.dsds[number] = _Dsd(place, {})
+            self._numbers.dsds[number] = Dsd(place, {})
         else:
             if self._is_stepped:
                 # The number is in a register, where what uses it finds it as a result.
@@ -476,9 +474,14 @@ class _Walk:
         if kind in DSDS:
             self._move_home(number, place)
         else:
-            self._stores[place, kind] = (number, pointer)
+            self._keep(place, kind, (number, pointer))
         self._forget_others(place)
         self.known.memory[place, kind] = number
+
+    def _keep(self, place: Place, kind: Type | int, args: tuple[Number, ...]) -> None:
+        """Let a store wait: of a value, of a word of a descriptor, or of a whole one (-1)."""
+        if (place, kind) not in self._stores or self._stores[place, kind].args != args:
+            self._stores[place, kind] = _Store(args, self._at)
 
     def _forget_others(self, place: Place) -> None:
         """A store may change what lies behind other pointers, and what overlaps."""
@@ -493,24 +496,24 @@ class _Walk:
         """A descriptor is stored: changed words if it came from there, else all."""
         dsd = self._numbers.dsds.get(number)
         if dsd is None or dsd.home != home:
-            self._stores[home, -1] = ()
+            self._keep(home, -1, ())
         if dsd is not None:
             for word, value in dsd.words.items():
                 if word != _HIGH_EXTENT:
-                    self._stores[home, word] = (value,)
-        self._numbers.dsds[number] = _Dsd(home, dict(dsd.words) if dsd else {})
+                    self._keep(home, word, (value,))
+        self._numbers.dsds[number] = Dsd(home, dict(dsd.words) if dsd else {})
 
     def _changed(self, one: Instruction) -> Number:
         """A descriptor with a word replaced."""
         old, value = (self._number(arg) for arg in one.args)
         word = int(one.names[0])
         number = self._numbers.of(("dsd_set", old, word, value))
-        dsd = self._numbers.dsds.get(old) or _Dsd(None, {})
-        self._numbers.dsds[number] = _Dsd(dsd.home, {**dsd.words, word: value})
+        dsd = self._numbers.dsds.get(old) or Dsd(None, {})
+        self._numbers.dsds[number] = Dsd(dsd.home, {**dsd.words, word: value})
         return number
 
     def _word(self, number: Number, word: int) -> Number:
-        dsd = self._numbers.dsds.get(number) or _Dsd(None, {})
+        dsd = self._numbers.dsds.get(number) or Dsd(None, {})
         if word in dsd.words:
             return dsd.words[word]
         cost = FREE if word == _HIGH_EXTENT else Price(1, self._timing.load_latency)
@@ -523,7 +526,7 @@ class _Walk:
             return
         for word, value in dsd.words.items():
             if word != _HIGH_EXTENT and self.known.memory.get((dsd.home, Type.DSD)) != number:
-                self._stores[dsd.home, word] = (value,)
+                self._keep(dsd.home, word, (value,))
 
     def _load_dsr(self, one: Instruction) -> None:
         number = self._number(one.args[0])
@@ -531,19 +534,20 @@ class _Walk:
         stores = self._write_back()
         file, register = map(int, one.names[:2])
         dsr = self._numbers.of(("dsr", file << 8 | register))
-        node = self._run.add(1, self._timing.load_latency, stores)
+        # The machine serves it as a request, which has its cycle there.
+        node = self._run.add(1, self._timing.load_latency, stores, one.place)
+        self._run.mark_paid(node)
         self._done[dsr] = (node,)
-        self._num_requests += 1
 
     def _write_back(self) -> list[int]:
         """Do the stores that wait; gives their numbers in the run."""
         nodes = []
-        for (_, kind), args in self._stores.items():
+        for (_, kind), store in self._stores.items():
             if isinstance(kind, int):
                 cost = ONE if kind >= 0 else Price(_WHOLE_DSD, 1)
             else:
                 cost = Price(accesses(num_words(kind)), 1)
-            nodes.append(self._add(cost, args))
+            nodes.append(self._add(cost, store.args, store.at))
         self._stores = {}
         return nodes
 
