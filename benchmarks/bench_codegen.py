@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from openwafer.sdk.arch.generation import WSE2, Arch
-from openwafer.sdk.codegen.modules import module_text
+from openwafer.sdk.codegen.modules import ImageKind, module_text
 from openwafer.sdk.codegen.native import compile_modules
 from openwafer.sdk.codegen.objects import Effort, compile_text, this_host
 from openwafer.sdk.codegen.sharing import program_text
@@ -175,11 +175,13 @@ def compile_times(name: str, request: str, repeats: int) -> None:
     num_instructions = sum(
         len(block.instructions) for one in module.functions.values() for block in one.blocks
     )
-    text = program_text([module_text(module, [False], WSE2, has_f16=host.has_f16)])
+    text = program_text([module_text(module, ImageKind((False,)), WSE2, has_f16=host.has_f16)])
     whole = text.straight + text.loops
     num_lines = whole.count("\n")
     print(f"1,000 lines, {name}: {num_instructions} instructions, {num_lines} lines of LLVM text")
-    seconds = _seconds(lambda: module_text(module, [False], WSE2, has_f16=host.has_f16), repeats)
+    seconds = _seconds(
+        lambda: module_text(module, ImageKind((False,)), WSE2, has_f16=host.has_f16), repeats
+    )
     print(f"writing the text          {1e3 * seconds:8.1f} ms")
     for effort in Effort:
         seconds = _seconds(lambda spent=effort: compile_text(text.loops, host, spent), repeats)

@@ -78,9 +78,12 @@ class Native:
         splits: Sequence[bool] = (),
         arch: Arch = Arch.WSE2,
         effort: Effort = Effort.LIGHT,
+        counts: bool = False,
     ) -> None:
         all_splits = [tuple(splits) or (False,) * len(module.entries) for module in modules]
-        self.code: NativeCode = compile_modules(modules, all_splits, arch, effort=effort)
+        self.code: NativeCode = compile_modules(
+            modules, all_splits, arch, effort=effort, counts=counts
+        )
         self._run = _RUN(self.code.run_address)
 
     def step(self, trail: Trail, entry: int, *, is_resume: bool, image: int = 0) -> Outcome:

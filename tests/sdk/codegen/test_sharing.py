@@ -3,7 +3,7 @@
 import pytest
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.codegen.modules import module_text
+from openwafer.sdk.codegen.modules import ImageKind, module_text
 from openwafer.sdk.codegen.sharing import ProgramText, program_text
 from openwafer.sdk.ir.text import parse
 from openwafer.sdk.program.mailbox import Outcome
@@ -36,7 +36,8 @@ head:
 
 def shared(*texts: str) -> ProgramText:
     modules = [
-        module_text(parse(text), [False], GENERATIONS[Arch.WSE2], has_f16=True) for text in texts
+        module_text(parse(text), ImageKind((False,)), GENERATIONS[Arch.WSE2], has_f16=True)
+        for text in texts
     ]
     return program_text(modules)
 

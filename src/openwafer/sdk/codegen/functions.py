@@ -21,6 +21,7 @@ from openwafer.sdk.codegen.mailboxes import (
 )
 from openwafer.sdk.codegen.text import Body, constant, llvm_type, zero
 from openwafer.sdk.codegen.vectors import Kernel
+from openwafer.sdk.ir.counters import is_awaited, num_charges
 from openwafer.sdk.ir.function import (
     Address,
     Constant,
@@ -52,6 +53,8 @@ class Unit:
         suspending: functions that may suspend.
         addresses: of the globals, by name.
         numbers: of the functions, by name.
+        first_counters: by name, the number of a function's first counter; empty where code does
+            not count.
         kernels: vector operations in use; bodies add to it.
     """
 
@@ -61,6 +64,7 @@ class Unit:
     suspending: frozenset[str]
     addresses: dict[str, int]
     numbers: dict[str, int]
+    first_counters: dict[str, int]
     kernels: dict[Kernel, None] = attribute(default_factory=dict)
 
     def seen_by_callers(self, name: str) -> Hashable:
@@ -119,6 +123,8 @@ class FunctionWriter:
         self._cycles = ""
         self._limit = ""
         self._block_index = 0
+        self._counts = ""
+        self._counter = unit.first_counters.get(function.name, 0)
 
     def _signature(self) -> str:
         name = native_name(self.function.name)
@@ -142,6 +148,8 @@ class FunctionWriter:
         self.reload_cycles()
         self._limit = body.variable("i64")
         self._set_limit(body.value(f"load i64, ptr {self._cycles}"))
+        if self.unit.first_counters:
+            self._counts = body.value(f"inttoptr i64 {read(body, mailbox.COUNTS)} to ptr")
         if self.may_suspend:
             body.jump("dispatch")
             body.begin("start")
@@ -190,6 +198,32 @@ class FunctionWriter:
     def count(self, instruction: Instruction) -> None:
         """Count the cycles before an instruction."""
         self.pending_cycles += sum(instruction.cycles)
+        if num_charges(instruction):
+            self._raise_counter(str(self._counter), "1")
+        self._counter += num_charges(instruction)
+
+    def begin_wait(self, instruction: Instruction) -> None:
+        """Note when an operation begins that the code waits for."""
+        if self._counts and is_awaited(instruction):
+            write(self.body, mailbox.ASKED, self.cycles())
+
+    def end_wait(self, instruction: Instruction) -> None:
+        """Count that it has ended, and the cycles that it took."""
+        if not is_awaited(instruction):
+            return
+        if self._counts:
+            asked = read(self.body, mailbox.ASKED)
+            taken = self.body.value(f"sub i64 {self.cycles()}, {asked}")
+            self._raise_counter(str(self._counter), "1")
+            self._raise_counter(str(self._counter + 1), taken)
+        self._counter += 2
+
+    def _raise_counter(self, number: str, more: str) -> None:
+        """Raise one of the PE's counters, where code counts."""
+        if self._counts:
+            address = self.body.value(f"getelementptr i64, ptr {self._counts}, i64 {number}")
+            before = self.body.value(f"load i64, ptr {address}")
+            self.body.do(f"store i64 {self.body.value(f'add i64 {before}, {more}')}, ptr {address}")
 
     def cycles(self) -> str:
         """The local clock, up to the instruction that is being written."""
@@ -305,16 +339,26 @@ class FunctionWriter:
         The first of `edges` counts when no condition holds, else that of the first one that does.
         """
         self.pending_cycles += min(edges)
+        if self._counts and num_charges(instruction):
+            numbers = range(self._counter, self._counter + len(edges))
+            in_order = reversed(numbers) if instruction.op == "branch" else numbers
+            self._raise_counter(self._chosen(conditions, [*map(str, in_order)]), "1")
+        self._counter += num_charges(instruction)
         now = self.cycles()
         if any(self._order[name] <= self._block_index for name in instruction.names):
             self._check_time(now, instruction.place)
         if max(edges) == min(edges):
             return
-        more, *chosen = (str(cycles - min(edges)) for cycles in edges)
-        for condition, cycles in reversed(list(zip(conditions, chosen, strict=True))):
-            more = self.body.select(condition, "i64", cycles, more)
+        more = self._chosen(conditions, [str(cycles - min(edges)) for cycles in edges])
         later = self.body.value(f"add i64 {now}, {more}")
         self.body.do(f"store i64 {later}, ptr {self._cycles}")
+
+    def _chosen(self, conditions: Sequence[str], values: Sequence[str]) -> str:
+        """The first value when no condition holds, else that of the first one that does."""
+        value, *others = values
+        for condition, other in reversed(list(zip(conditions, others, strict=True))):
+            value = self.body.select(condition, "i64", other, value)
+        return value
 
     def _is_case(self, instruction: Instruction) -> list[str]:
         """Whether the value equals each of a switch's constants."""

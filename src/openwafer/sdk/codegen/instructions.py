@@ -38,6 +38,7 @@ def function_text(unit: Unit, function: Function) -> tuple[str, FrameInfo]:
 
 def _write(writer: FunctionWriter, instruction: Instruction) -> None:
     writer.count(instruction)
+    writer.begin_wait(instruction)
     op = instruction.op
     if op in CALLS:
         call(writer, instruction)
@@ -48,6 +49,7 @@ def _write(writer: FunctionWriter, instruction: Instruction) -> None:
     else:
         family = MACHINE.get(op) or _SCALARS.get(op) or _arithmetic
         writer.values[instruction.result] = family(writer, instruction)
+    writer.end_wait(instruction)
 
 
 def _leave(writer: FunctionWriter, place: int) -> None:

@@ -1,7 +1,7 @@
 """LLVM text of a whole module: its functions, their entries, and what they rest on."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,6 +24,7 @@ from openwafer.sdk.codegen.text import Body, llvm_type
 from openwafer.sdk.codegen.vectors import Kernel, kernel_declaration, kernel_function
 from openwafer.sdk.ir.checks import Accesses, Depth, checked
 from openwafer.sdk.ir.cost import timed
+from openwafer.sdk.ir.counters import first_counters
 from openwafer.sdk.ir.function import Address, Function, FunctionName, Instruction, Module, Type
 from openwafer.sdk.ir.numbers import num_words
 from openwafer.sdk.ir.order import NO_REACH, Reach, may_be_in_flight, ordered
@@ -70,31 +71,40 @@ class ModuleText:
     frames: tuple[FrameInfo, ...]
 
 
+@dataclass(frozen=True)
+class ImageKind:
+    """What native code depends on besides an image's code.
+
+    Attributes:
+        splits: by entry: whether its arguments are parts of one wavelet's 32 bits.
+        reach: what the image has besides that moves data.
+        depth: how closely code is looked at.
+        counts: whether it counts in the PE's counters.
+    """
+
+    splits: tuple[bool, ...]
+    reach: Reach = NO_REACH
+    depth: Depth = Depth.PLAIN
+    counts: bool = False
+
+
 def module_text(
-    module: Module,
-    splits_wavelet: Sequence[bool],
-    generation: Generation,
-    reach: Reach = NO_REACH,
-    *,
-    has_f16: bool,
-    depth: Depth = Depth.PLAIN,
+    module: Module, kind: ImageKind, generation: Generation, *, has_f16: bool
 ) -> ModuleText:
     """LLVM text of a module.
 
     Args:
         module: verified.
-        splits_wavelet: by entry: whether its arguments are parts of one wavelet's 32 bits.
+        kind: all else that the text depends on.
         generation: whose time is counted.
-        reach: what the image has besides that moves data.
         has_f16: the host's processor converts f16 by itself.
-        depth: how closely code is looked at.
     """
-    accesses = Accesses(depth, may_be_in_flight(module, reach))
-    whole = checked(ordered(timed(module, generation), reach), accesses)
-    unit = _unit(whole, Floats(has_f16=has_f16))
+    accesses = Accesses(kind.depth, may_be_in_flight(module, kind.reach))
+    whole = checked(ordered(timed(module, generation), kind.reach), accesses)
+    unit = _unit(whole, Floats(has_f16=has_f16), first_counters(whole) if kind.counts else {})
     written = {name: _function_text(unit, one) for name, one in unit.module.functions.items()}
     functions = {native_name(name): text for name, (text, _) in written.items()}
-    for number, (name, splits) in enumerate(zip(module.entries, splits_wavelet, strict=True)):
+    for number, (name, splits) in enumerate(zip(module.entries, kind.splits, strict=True)):
         text = _entry_text(unit, number, unit.module.functions[name], splits=splits)
         functions[f"@entry.{number}"] = text
     ways = tuple((native_name(name), name in unit.suspending) for name in module.entries)
@@ -121,6 +131,7 @@ def _function_text(unit: Unit, function: Function) -> tuple[str, FrameInfo]:
     written, kernels = function.once(
         (
             *(function_text, unit.floats.has_f16, unit.module.memory_words),
+            unit.first_counters.get(function.name),
             tuple(map(unit.spell_constant, _external(function))),
             tuple(map(unit.seen_by_callers, sorted(called))),
         ),
@@ -145,7 +156,7 @@ def element_text(*, has_f16: bool) -> str:
     return SUPPORT + "\n" + element_function(Floats(has_f16=has_f16))
 
 
-def _unit(module: Module, floats: Floats) -> Unit:
+def _unit(module: Module, floats: Floats, counters: dict[str, int]) -> Unit:
     suspending, recursive = suspending_functions(module), recursive_functions(module)
 
     def suspends(instruction: Instruction) -> bool:
@@ -173,6 +184,7 @@ def _unit(module: Module, floats: Floats) -> Unit:
         suspending=suspending,
         addresses={variable.name: variable.address for variable in module.globals},
         numbers={name: number for number, name in enumerate(module.functions)},
+        first_counters=counters,
     )
 
 

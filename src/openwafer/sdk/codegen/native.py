@@ -9,7 +9,7 @@ from llvmlite import binding as llvm
 from openwafer import json_files
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.codegen import cache
-from openwafer.sdk.codegen.modules import ModuleText, element_text, module_text
+from openwafer.sdk.codegen.modules import ImageKind, ModuleText, element_text, module_text
 from openwafer.sdk.codegen.objects import (
     Effort,
     Host,
@@ -23,7 +23,7 @@ from openwafer.sdk.codegen.sharing import ProgramText, Way, program_text
 from openwafer.sdk.ir import text as ir_text
 from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.ir.function import Module
-from openwafer.sdk.ir.order import NO_REACH, Reach, reach_of
+from openwafer.sdk.ir.order import reach_of
 from openwafer.sdk.program.debug_info import FrameInfo, FrameTable
 from openwafer.sdk.program.image import Image, TaskKind
 from openwafer.sdk.program.sources import source_digest
@@ -40,21 +40,6 @@ class NativeCode:
     element_address: int
     frames: bytes = field(repr=False)
     _libraries: tuple[llvm.ResourceTracker, ...] = field(repr=False)
-
-
-@dataclass(frozen=True)
-class _ImageKind:
-    """What native code depends on besides an image's code.
-
-    Attributes:
-        splits: by entry: whether its arguments are parts of one wavelet's 32 bits.
-        reach: what the image has besides that moves data.
-        depth: how closely code is looked at.
-    """
-
-    splits: tuple[bool, ...]
-    reach: Reach
-    depth: Depth = Depth.PLAIN
 
 
 @dataclass(frozen=True)
@@ -82,7 +67,7 @@ def _linker() -> _Linker:
 
 def llvm_text(image: Image, arch: Arch) -> str:
     """LLVM text of an image's code and of its vector operations, for this host."""
-    kind = _ImageKind(entry_splits(image), reach_of(image))
+    kind = ImageKind(entry_splits(image), reach_of(image))
     module = _module_text(ir_text.parse(image.code), kind, arch, this_host())
     text = program_text([module])
     return "\n".join([text.straight, text.loops, *text.kernels])
@@ -101,6 +86,7 @@ def compile_images(
     effort: Effort = Effort.LIGHT,
     modules: Sequence[Module] = (),
     depth: Depth = Depth.PLAIN,
+    counts: bool = False,
 ) -> NativeCode:
     """Compile and load the code of a program's images.
 
@@ -110,9 +96,10 @@ def compile_images(
         effort: spent on code without loops; code with loops takes more.
         modules: of the images' code, where they are at hand.
         depth: how closely code is looked at.
+        counts: whether it counts in the PEs' counters.
     """
     host = this_host()
-    kinds = [_ImageKind(entry_splits(image), reach_of(image), depth) for image in images]
+    kinds = [ImageKind(entry_splits(image), reach_of(image), depth, counts) for image in images]
     texts = arch, str(effort.value), str(kinds), *(image.code for image in images)
     key = cache.key_of(source_digest("arch", "program", "ir", "codegen"), *host.names, *texts)
     found = _stored(key)
@@ -132,6 +119,7 @@ def compile_modules(
     *,
     effort: Effort = Effort.LIGHT,
     host: Host | None = None,
+    counts: bool = False,
 ) -> NativeCode:
     """Compile and load verified modules; see :func:`compile_images`.
 
@@ -141,9 +129,10 @@ def compile_modules(
         arch: whose time is counted.
         effort: spent on code without loops.
         host: a processor whose code this one runs; this one itself when absent.
+        counts: whether code counts in the PEs' counters.
     """
     host = host or this_host()
-    kinds = [_ImageKind(tuple(splits), NO_REACH) for splits in splits_wavelet]
+    kinds = [ImageKind(tuple(splits), counts=counts) for splits in splits_wavelet]
     return _load(_made(modules, kinds, arch, effort, host), host)
 
 
@@ -178,7 +167,7 @@ def _stored(key: str) -> _Objects | None:
 
 def _made(
     modules: Sequence[Module],
-    kinds: Sequence[_ImageKind],
+    kinds: Sequence[ImageKind],
     arch: Arch,
     effort: Effort,
     host: Host,
@@ -217,13 +206,8 @@ def _load(program: _Objects, host: Host) -> NativeCode:
     return NativeCode(*addresses, program.frames, (images, element, run))
 
 
-def _module_text(module: Module, kind: _ImageKind, arch: Arch, host: Host) -> ModuleText:
-    generation = GENERATIONS[arch]
-    return module_text(
-        *(module, kind.splits, generation, kind.reach),
-        has_f16=host.has_f16,
-        depth=kind.depth,
-    )
+def _module_text(module: Module, kind: ImageKind, arch: Arch, host: Host) -> ModuleText:
+    return module_text(module, kind, GENERATIONS[arch], has_f16=host.has_f16)
 
 
 def _dispatch_text(ways: Sequence[tuple[int, int]]) -> str:

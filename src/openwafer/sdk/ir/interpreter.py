@@ -16,6 +16,7 @@ from openwafer.sdk.ir import arithmetic
 from openwafer.sdk.ir.checking import run_check
 from openwafer.sdk.ir.checks import Accesses, Depth, checked
 from openwafer.sdk.ir.cost import timed
+from openwafer.sdk.ir.counters import is_awaited, num_charges, num_counters
 from openwafer.sdk.ir.function import (
     Address,
     Block,
@@ -67,6 +68,15 @@ class Interpreter:
         self._numbers = {name: number for number, name in enumerate(module.functions)}
         self._functions = list(self._module.functions.values())
         self._running: dict[int, Run] = {}
+        self._counters = dict(self._numbered_counters())
+
+    def _numbered_counters(self) -> Iterator[tuple[int, int]]:
+        """By identity of an instruction, the number of its first counter."""
+        number = 0
+        for function in self._module.functions.values():
+            for one in function.instructions:
+                yield id(one), number
+                number += num_counters(one)
 
     def run(
         self,
@@ -131,6 +141,10 @@ class Interpreter:
                 return self._numbers[name]
             case _:
                 raise ValueError(f"{value} has no bits")
+
+    def counter(self, instruction: Instruction) -> int:
+        """Number of the first counter of an instruction of the module."""
+        return self._counters[id(instruction)]
 
     @property
     def generation(self) -> Generation:
@@ -205,22 +219,30 @@ class Frame:
             raise TypeError(f"{value} is a descriptor")
         return bits
 
-    def _pass(self, cycles: int) -> None:
-        self.machine.box[mailbox.CYCLE] += cycles
+    def _pass(self, instruction: Instruction, target: int = 0) -> None:
+        """Let the cycles of an instruction pass; of a terminator, those up to a target."""
+        if any(instruction.cycles):
+            self.machine.box[mailbox.CYCLE] += instruction.cycles[target]
+            self._count(instruction, target, 1)
+
+    def _count(self, instruction: Instruction, index: int, more: int) -> None:
+        """Raise a counter of an instruction, where the PE has counters."""
+        if self.machine.box[mailbox.COUNTS]:
+            self.machine.count(self._interpreter.counter(instruction) + index, more)
 
     def leave(self, instruction: Instruction) -> str | None:
         """Execute the end of a block; gives the label of the next one."""
         match instruction.op:
             case "jump" | "branch" | "switch":
                 target = self._target(instruction)
-                self._pass(instruction.cycles[target])
+                self._pass(instruction, target)
                 box = self.machine.box
                 if box[mailbox.CYCLE] > box[mailbox.LIMIT]:
                     box[mailbox.PLACE] = instruction.place
                     raise TrapError(Trap.ENDLESS_LOOP, 0)
                 return instruction.names[target]
             case "return":
-                self._pass(sum(instruction.cycles))
+                self._pass(instruction)
                 self.result = self._bits(instruction.args[0]) if instruction.args else 0
                 return None
             case _:
@@ -237,7 +259,7 @@ class Frame:
         return constants.index(value) + 1 if value in constants else 0
 
     def _execute(self, instruction: Instruction) -> Run:
-        self._pass(sum(instruction.cycles))
+        self._pass(instruction)
         if instruction.op in CALLS:
             yield from self._call(instruction)
             return
@@ -245,6 +267,7 @@ class Frame:
         if self._is_synced(instruction) and self.machine.is_late():
             self.machine.box[mailbox.REQUEST] = mailbox.Request.SYNC
             yield
+        asked = int(self.machine.box[mailbox.CYCLE])
         if instruction.op in _REQUESTS or self._is_request(instruction):
             args = [
                 arg if isinstance(arg, Resource) else self._bits(arg) for arg in instruction.args
@@ -254,6 +277,10 @@ class Frame:
             result: Bits = int(self.machine.box[mailbox.RESULT]) & 0xFFFF
         else:
             result = self._compute(instruction)
+        if is_awaited(instruction):
+            taken = int(self.machine.box[mailbox.CYCLE]) - asked
+            self._count(instruction, num_charges(instruction), 1)
+            self._count(instruction, num_charges(instruction) + 1, taken)
         if instruction.result >= 0:
             self._values[instruction.result] = result
 

@@ -171,6 +171,11 @@ class Machine:
             return np.zeros(num_bytes, np.uint8)
         return np.ctypeslib.as_array((ctypes.c_uint8 * num_bytes).from_address(address))
 
+    def count(self, number: int, more: int) -> None:
+        """Raise one of the PE's counters."""
+        counter = ctypes.c_int64.from_address(int(self.box[mailbox.COUNTS]) + 8 * number)
+        counter.value += more
+
     def parameter(self, number: int) -> int:
         """Raw bits of the PE's own value of a parameter."""
         address = int(self.box[mailbox.PARAMS]) + 8 * number

@@ -145,6 +145,11 @@ TURNS: Final = PAUSES + 1
 """Cycles between those beats in which reads of memory took turns."""
 DRAINS: Final = TURNS + 1
 """Cycles in which the code waited for results of vector operations."""
+COUNTS: Final = DRAINS + 1
+"""Native address of the PE's counters, 64 bits each, where code counts
+(:mod:`openwafer.sdk.ir.counters`); code that does not leaves it alone."""
+ASKED: Final = COUNTS + 1
+"""Where code counts, the cycle of its last request."""
 MAILBOX_WORDS: Final = 80
 
 
