@@ -67,6 +67,7 @@ def join(sema: Sema, results: list[Result], expected: Type | None, span: Span) -
         assert results[0].block is not None
         sema.enter(results[0].block)
         return results[0].operand
+    sema.set_place(span)
     kind = expected or peer_type(sema, [result.operand.type for result in results], span)
     if kind == types.VOID:
         _meet(sema, results, lambda _: None)

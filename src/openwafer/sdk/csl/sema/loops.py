@@ -145,6 +145,7 @@ def _emit_while(sema: Sema, node: ast.While, target: Target) -> Operand:
         _scoped(sema, node.body)
         _next_iteration(sema, target)
         if node.step is not None and sema.is_live:
+            sema.set_place(node.span)
             sema.evaluate(node.step, types.VOID)
     sema.builder.close_loop(head)
     return _exit(sema, target)
@@ -415,6 +416,7 @@ def _emit_loop(sema: Sema, node: ast.For, target: Target, steps: _Steps) -> Oper
         _with_names(sema, node, steps.names)
     _next_iteration(sema, target)
     if sema.is_live:
+        sema.set_place(node.span)
         steps.advance()
     sema.builder.close_loop(head)
     return _exit(sema, target)
