@@ -57,7 +57,12 @@ class Compiled:
         return self.program.printed
 
     def run(
-        self, options: RuntimeOptions = QUIET, *, check: bool = False, account: bool = False
+        self,
+        options: RuntimeOptions = QUIET,
+        *,
+        check: bool = False,
+        account: bool = False,
+        line_cycles: bool = False,
     ) -> Run:
         """Put the program on a simulated fabric and start it.
 
@@ -65,9 +70,11 @@ class Compiled:
             options: how it is simulated; no ``sim.log`` is written unless a folder is given.
             check: look for mistakes of the program, which the end of the run raises.
             account: book where the cycles of each PE go, for :meth:`Run.account`.
+            line_cycles: count the cycles of every line, for :meth:`Run.line_cycles`.
         """
         options = replace(options, check=Check.ERROR) if check else options
-        return Run(self.program, replace(options, has_account=True) if account else options)
+        options = replace(options, has_account=True) if account else options
+        return Run(self.program, replace(options, has_line_cycles=True) if line_cycles else options)
 
     def replay(
         self, journal: PathLike, *, until: int | None = None, account: bool = False

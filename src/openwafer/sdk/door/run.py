@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.door.elements import Element, element_of
 from openwafer.sdk.fabric import Account, Print
-from openwafer.sdk.host import DataType, Region, Runtime, RuntimeOptions, tensors
+from openwafer.sdk.host import DataType, LineCycles, Region, Runtime, RuntimeOptions, tensors
 from openwafer.sdk.program.program import Program
 
 Index: TypeAlias = int | slice
@@ -157,6 +157,19 @@ class Run:
     def prints(self) -> tuple[Print, ...]:
         """What the PEs have printed up to now: cycle, x, y and text."""
         return self._runtime.prints()
+
+    def line_cycles(self, rows: Index = ALL, columns: Index = ALL) -> tuple[LineCycles, ...]:
+        """Where the main threads of a region of PEs have spent their time up to now, by line.
+
+        The run must have been started with ``run(line_cycles=True)``. Lines are in the order of
+        file and line; those without cycles are left out. :attr:`cycles` waits for what was
+        launched.
+
+        Args:
+            rows: of the PEs whose cycles are summed up.
+            columns: of these PEs.
+        """
+        return self._runtime.line_cycles(self._region(rows, columns, 1))
 
     def __repr__(self) -> str:
         state = "ended" if self._is_closed else "running"

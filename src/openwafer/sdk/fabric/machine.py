@@ -136,6 +136,9 @@ class Machine(Protocol):
         Raises OpenwaferError for a color that leads no stream to the host.
         """
 
+    def count_code(self, addresses: NDArray[np.int64]) -> None:
+        """Let code that counts do so from a native address on, each PE's from its own."""
+
     def events(self) -> Iterator[Event]:
         """Take what was recorded for the host since it was last asked."""
 
@@ -329,6 +332,10 @@ class Engine:
             row = self.tables.sink[pe * w.SINKS + slot]
             row[1] = row[0] + num_words
         self.state[w.G_WANTED] = len(missing)
+
+    def count_code(self, addresses: NDArray[np.int64]) -> None:
+        """Let code that counts do so from a native address on, each PE's from its own."""
+        self.tables.mailbox[:, mb.COUNTS] = addresses
 
     def events(self) -> Iterator[Event]:
         """Take what was recorded for the host since it was last asked, band by band."""

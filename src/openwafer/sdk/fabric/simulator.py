@@ -115,6 +115,7 @@ class Moment:
 
     machine: Snapshot
     books: _Books
+    counters: NDArray[np.int64]
 
 
 class Simulator:
@@ -151,6 +152,7 @@ class Simulator:
         )
         self._books = _Books()
         self._looks: dict[int, Callable[[], None]] = {}
+        self._counters = np.zeros(0, np.int64)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -164,7 +166,7 @@ class Simulator:
 
     def snapshot(self) -> Moment:
         """What the simulation is now, with what the host has taken of it so far."""
-        return Moment(self._machine.snapshot(), self._books.copy())
+        return Moment(self._machine.snapshot(), self._books.copy(), self._counters.copy())
 
     def restore(self, moment: Moment) -> None:
         """Make the simulation what it, or another one of the same program, was.
@@ -173,6 +175,12 @@ class Simulator:
         """
         self._machine.restore(moment.machine)
         self._books = moment.books.copy()
+        self._counters[:] = moment.counters
+
+    def count_code(self, counters: NDArray[np.int64], first: NDArray[np.int64]) -> None:
+        """Let code that counts raise `counters`; those of each PE, by number, begin at `first`."""
+        self._counters = counters
+        self._machine.count_code(counters.ctypes.data + counters.itemsize * first)
 
     @property
     def num_threads(self) -> int:

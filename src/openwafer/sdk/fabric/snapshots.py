@@ -30,7 +30,9 @@ _PAGES: Final = 4096
 """So many pages are looked at at a time."""
 _OPTIONS: Final = (w.G_LOG, w.G_EVENT_LIMIT, w.G_STOPS_AT_OVERRUN, w.G_SOURCE_ROOM)
 _OF_BAND: Final = (w.G_ADDRESS, w.G_INTERRUPT, w.G_EPOCH)
-_NATIVE: Final = MappingProxyType({"mailbox": (mb.PARAMS, mb.MAP, mb.MAP_STATE, mb.UNWRITTEN)})
+_NATIVE: Final = MappingProxyType(
+    {"mailbox": (mb.PARAMS, mb.MAP, mb.MAP_STATE, mb.UNWRITTEN, mb.COUNTS)}
+)
 """Words of a region's rows that are native addresses."""
 _LEFT_OUT: Final = frozenset(("vector", "map", "moves", "crossings", "event", "text", "order"))
 """Regions that nothing changes once a program is loaded, and those that hold something within one

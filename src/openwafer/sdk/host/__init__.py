@@ -1,6 +1,7 @@
 """The host's side: runs compiled programs, moves data, launches functions."""
 
 from openwafer.sdk.host.checks import Check
+from openwafer.sdk.host.line_cycles import LineCycles
 from openwafer.sdk.host.memory_dump import MemoryDump, read_memory_dump
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.replay import Replayed, replay
@@ -10,6 +11,7 @@ from openwafer.sdk.host.tensors import DataType, Order, check_writeable, fill, f
 __all__ = [
     "Check",
     "DataType",
+    "LineCycles",
     "MemoryDump",
     "Order",
     "Region",

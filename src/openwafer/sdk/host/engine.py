@@ -89,11 +89,20 @@ def num_threads(asked: int, num_pes: int) -> int:
     return int(given)
 
 
-def build_engine(program: Program, kind: EngineKind, *, depth: Depth = Depth.PLAIN) -> PeCode:
-    """Make a program's code ready to run; checked code tells of its mistakes."""
+def build_engine(
+    program: Program, kind: EngineKind, *, depth: Depth = Depth.PLAIN, counts: bool = False
+) -> PeCode:
+    """Make a program's code ready to run.
+
+    Args:
+        program: compiled.
+        kind: which engine.
+        depth: checked code tells of its mistakes.
+        counts: code counts in the PEs' counters, which have to be there when it runs.
+    """
     if kind is EngineKind.INTERPRETER:
         return _interpret(program.images, program.arch, depth)
-    code = compile_images(program.images, program.arch, depth=depth)
+    code = compile_images(program.images, program.arch, depth=depth, counts=counts)
     return PeCode(code.run_address, code.element_address, code)
 
 

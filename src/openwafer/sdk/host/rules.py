@@ -33,6 +33,7 @@ class Rules:
         *,
         has_landings: bool = False,
         has_account: bool = False,
+        counts: bool = False,
     ) -> tuple[Simulator, PeCode]:
         """Put a program on a fabric, which calls its code by address: it has to live as long.
 
@@ -40,14 +41,15 @@ class Rules:
             threads: the most that simulate the fabric; results do not depend on it.
             has_landings: every landing of a wavelet is recorded.
             has_account: the time of each PE is booked.
+            counts: code counts in counters, which the simulator has to be given.
         """
-        code = build_engine(program, self.engine, depth=self.check.depth)
+        code = build_engine(program, self.engine, depth=self.check.depth, counts=counts)
         options = SimulatorOptions(
             landing_log=has_landings,
             threads=num_threads(threads, program.width * program.height),
             stops_at_overrun=self.stops_at_overrun,
             is_checked=self.check is not Check.OFF,
             has_account=has_account,
-            code=f"{self.engine}, {self.check.depth.name.lower()}",
+            code=f"{self.engine}, {self.check.depth.name.lower()}" + ", counting" * counts,
         )
         return Simulator(program, code.run_address, code.element_address, options), code

@@ -31,6 +31,7 @@ from openwafer.sdk.host.ending import Ending, judged_at_end
 from openwafer.sdk.host.engine import MAX_THREADS, EngineKind, engine_kind_of_environment
 from openwafer.sdk.host.final_state import write_if_asked
 from openwafer.sdk.host.journal import Journal, Recorder, path_of_environment
+from openwafer.sdk.host.line_cycles import CodeCounters, LineCycles
 from openwafer.sdk.host.memory_dump import MemoryDump, dump_memory
 from openwafer.sdk.host.operations import (
     CopyFrom,
@@ -75,6 +76,7 @@ class RuntimeOptions:
         journal: file that keeps what the host asks for, so that the run can be done again; None
             asks the environment. The words of copies and sends stay in memory until the run ends.
         has_account: the time of PEs is booked for :meth:`Runtime.account`.
+        has_line_cycles: code counts what it passes, for :meth:`Runtime.line_cycles`.
     """
 
     engine: EngineKind | None = None
@@ -86,6 +88,7 @@ class RuntimeOptions:
     can_stop_unfinished: bool = False
     journal: Path | None = None
     has_account: bool = False
+    has_line_cycles: bool = False
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -141,6 +144,7 @@ class Runtime:
         self._options = options
         self._rules = options.rules()
         self._simulator: Simulator | None = None
+        self._counters: CodeCounters | None = None
         self._log: SimLog | None = None
         self._warnings = Warnings()
         self._pending: list[Task] = []
@@ -152,12 +156,16 @@ class Runtime:
         landings = self._options.log_folder is not None and wants_landings()
         warn_of_debug_words()
         # The simulator calls the code by address: it has to live as long.
+        options = self._options
         self._simulator, self._code = self._rules.machine_of(
             self.program,
-            self._options.threads,
+            options.threads,
             has_landings=landings,
-            has_account=self._options.has_account,
+            has_account=options.has_account,
+            counts=options.has_line_cycles,
         )
+        if options.has_line_cycles:
+            self._counters = CodeCounters(self.program, self._simulator)
         interpreter = Interpreter(self.symbols, self._simulator, self._warnings, self._rules)
         self._carry_out = self._recorded(interpreter)
         check = self._rules.check
@@ -366,6 +374,22 @@ class Runtime:
     def account(self) -> Account:
         """Where the cycles of PEs went up to now; needs the option `has_account`."""
         return self._loaded().account()
+
+    def line_cycles(self, region: Region) -> tuple[LineCycles, ...]:
+        """Where the main threads of a region of PEs have spent their time up to now.
+
+        Lines are in the order of file and line; those without cycles are left out.
+        """
+        self._loaded()
+        region.check(self.program)
+        if self._counters is None:
+            raise error(
+                "host-not-counted",
+                "the code of this run does not count its cycles",
+                help="ask for it at the start: program.run(line_cycles=True)",
+            )
+        pes = [self.program.number_of(x, y) for _, _, x, y in region.pes()]
+        return self._counters.lines(np.array(pes))
 
     def task_wait(self, task: Task) -> None:
         """Finish everything queued up to a task."""
