@@ -160,6 +160,13 @@ def test_code_of_an_inline_function_says_who_called_it(stopped: Stopped) -> None
     }
 
 
+def test_expansions_of_a_function_are_one_place_of_the_source(stopped: Stopped) -> None:
+    places = stopped.program.places
+    inside = [n for n, one in enumerate(places) if line_of(one.line) == RETURN and one.inlined]
+    assert len(inside) > len({stopped.program.written_place(number) for number in inside})
+    assert stopped.program.written_place(len(places)) == len(places)
+
+
 RETURN = "  return value * two;"
 CODE_LINES = CODE.splitlines()
 
