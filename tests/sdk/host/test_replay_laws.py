@@ -61,7 +61,7 @@ def states_of_run(random: Random, program: Program, journal: Path) -> dict[int, 
         states[simulator.cycle] = digest(simulator)
 
     for _ in range(10):
-        runtime.look_at(runtime.cycle + random.randrange(60), look)
+        runtime.look_at(runtime.cycle + random.randint(1, 60), look)
         ask(random, runtime)
     runtime.stop()
     return states
