@@ -145,8 +145,8 @@ SDK_FAULTS: Final = (
         "snapshot",
         "a snapshot has no list of the processors that are awake",
         "sdk/fabric/snapshots.py",
-        '    yield "core_list", state[w.CORE_LIST :][: state[w.G_CORES]]\n',
-        "",
+        '"core_list": (state[w.G_CORES],),',
+        '"core_list": (0,),',
         (
             "sdk/fabric/test_snapshots.py",
             "sdk/fabric",
