@@ -463,6 +463,12 @@ def test_lines_of_the_docs_fit_a_screen() -> None:
     assert [place(page, n) for page, n, line in lines if len(line) > MAX_LINE_OF_DOCS] == []
 
 
+def test_no_page_has_marks_of_a_merge() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    texts = {page: page.read_text("utf-8") for page in pages}
+    assert [str(page) for page, text in texts.items() if re.search("<{7} |>{7} ", text)] == []
+
+
 @pytest.mark.parametrize("wing", UNSEEN)
 def test_tests_that_are_left_out_do_not_see_the_wing(wing: str) -> None:
     """The floors say the same of the package; its roof, `cli`, loads a wing when it needs it."""

@@ -350,7 +350,7 @@ class Saver:
         self._run = run
         self._store = run.execution.store
         # The systems, where others than this one have records.
-        self._owners = run.systems if run.shares_store else None
+        self._sharing = run.systems if run.shares_store else None
         self._state = run.state()
         self._last_checkpoint = -1
         self.commits = run.planned.uses_disk
@@ -390,7 +390,7 @@ class Saver:
         """Make the last step durable; returns its checkpoint where there is to be one."""
         self.settle()
         # Stores of several systems are of use to as many alone.
-        may_move = self._owners is not None and not is_complete
+        may_move = self._sharing is not None and not is_complete
         is_wanted = may_move or (is_complete and self._run.config.checkpoint.at_end)
         if self.commits and not is_wanted:
             return None
@@ -404,14 +404,14 @@ class Saver:
 
     def _flush(self) -> None:
         """Bring the stores of all systems up to date."""
-        if self._owners is not None:
-            self._owners.ask(Owner.flush)
+        if self._sharing is not None:
+            self._sharing.ask(Owner.flush)
         self._run.execution.flush()
 
     def _write(self) -> Path:
         state = self._complete_state()
-        if self._owners is not None:
-            counts = gathered_counts(self._owners, state.counts)
+        if self._sharing is not None:
+            counts = gathered_counts(self._sharing, state.counts)
             state = replace(state, counts=counts, stores=None)
         if self._last_checkpoint == state.steps_done:
             return list_checkpoints(self._run.folder.checkpoints)[-1]
@@ -427,8 +427,8 @@ class Saver:
         """Commit, as all owners do by themselves unless they have to be asked for it."""
         if self.commits:
             state = self._complete_state()
-            if is_asked_for and self._owners is not None:
-                self._owners.ask(partial(Owner.commit, steps_done=state.steps_done))
+            if is_asked_for and self._sharing is not None:
+                self._sharing.ask(partial(Owner.commit, steps_done=state.steps_done))
             self._store.commit_begin(state.steps_done, state.to_json())
 
     def _complete_state(self) -> RunState:

@@ -146,7 +146,7 @@ class Trainer(Step):
         self._config = config
         self._systems = systems
         # Systems with stores of their own know the gradients of the records that are there.
-        self._owners = systems if config.shares_store else None
+        self._sharing = systems if config.shares_store else None
         self._methods = methods
         for method in methods:
             method.attach(execution)
@@ -178,20 +178,20 @@ class Trainer(Step):
             # The leader has the first block: its micro-batches count from 0.
             seed = partial(seed_micro_batch, self._config.seed, number)
             self._execution.run(forwards, root, seed)
-            if self._owners is not None:
-                for report in gathered_reports(self._owners, GradientReport()):
+            if self._sharing is not None:
+                for report in gathered_reports(self._sharing, GradientReport()):
                     self.gradients.add(report)
         self.loss, self.num_tokens = root.loss, sum(one.num_tokens for one in root.reports)
         return root.losses
 
     def apply(self, coefficient: float | None) -> None:
-        if self._owners is not None:
+        if self._sharing is not None:
             updater = self._execution.updater
             is_hooked = self._execution.is_hook_due(updater.counts.steps_applied + 1)
             rules = None if coefficient is None else updater.this_step(coefficient)
             steps_done = self._number + 1
             applying = partial(Owner.apply, rules=rules, steps_done=steps_done, is_hooked=is_hooked)
-            self._owners.ask(applying)
+            self._sharing.ask(applying)
         if coefficient is None:
             self._execution.discard_gradients()
         else:

@@ -78,7 +78,7 @@ class StageTrainer(Trainer):
         self, execution: "StageOfSystem", rates: LearningRates, config: RunConfig, systems: Systems
     ) -> None:
         super().__init__(execution.model, execution, rates, config, systems)
-        self._joined = self._owners = systems
+        self._joined = self._sharing = systems
         self._stage = execution
 
     def run(self, number: int, batches: Sequence[Batch]) -> Sequence[float]:
