@@ -25,6 +25,7 @@ QUICKEST: dict[str, str] = {
     "bench_ordered_sums.py": "--sizes 1 --ranks 2 --rounds 1",
     "bench_prediction.py": "--only resident --steps 1 --out prediction.json",
     "bench_reads_of_owners.py": "--systems 1 2 --layers 4",
+    "bench_snapshots.py": "--size 4",
     "bench_sparse.py": "--short --rounds 1 --shapes 1024x1024 --tokens 512 --sparsities 0.9",
     "bench_sparse_neighbours.py": "",
     "bench_sparse_step.py": "--hidden 256 --layers 1 --tokens 1 64 --sparsity 0.9 --rounds 1",

@@ -90,6 +90,7 @@ class Compiled:
             OpenwaferError: the journal is damaged or of another program, or something came out
                 otherwise than in the run.
         """
+        journal = path_of(journal, "journal")
         return replay(self.program, journal, until=until, has_account=account)
 
     def save(self, folder: PathLike) -> None:
