@@ -41,9 +41,11 @@ def _lines(program: Program, image: Image, num_pes: int) -> Iterator[str]:
     for symbol in sorted(image.symbols, key=lambda symbol: symbol.address):
         address = WORD_BYTES * symbol.address
         bank = symbol.address % _NUM_BANKS
-        kind = types[symbol.name]
-        yield f"   {address:#06x}  {symbol.num_bytes:6}  {bank:4}  {symbol.name}: {kind.name}"
-        yield from (f"{'':25}{line}" for line in _fields(debug, kind, symbol.name))
+        kind = types.get(symbol.name)
+        name = symbol.type_name if kind is None else kind.name
+        yield f"   {address:#06x}  {symbol.num_bytes:6}  {bank:4}  {symbol.name}: {name}"
+        if kind is not None:
+            yield from (f"{'':25}{line}" for line in _fields(debug, kind, symbol.name))
     if image.queues:
         yield "  queues at the start; * where the compiler chose"
     yield from (f"    {line}" for line in described(image.queues))

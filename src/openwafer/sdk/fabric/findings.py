@@ -13,7 +13,7 @@ from openwafer.sdk.fabric import check, overrun
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.variables import Stretch, stretch_at, stretches
 from openwafer.sdk.program import mailbox as mb
-from openwafer.sdk.program.image import Image, Symbol
+from openwafer.sdk.program.image import Image
 from openwafer.sdk.program.mailbox import Finding
 from openwafer.sdk.program.program import Program
 
@@ -258,13 +258,8 @@ def _what_of(one: Found, known: _Known) -> int:
 
 def _stretch_name(stretch: Stretch) -> str:
     if stretch.symbol is not None:
-        return f"'{stretch.symbol.name}' ({_type(stretch.symbol)})"
+        return f"'{stretch.symbol.name}' ({stretch.symbol.type_name})"
     return "the stack" if stretch.is_stack else "no variable"
-
-
-def _type(symbol: Symbol) -> str:
-    dims = ", ".join(map(str, symbol.shape))
-    return f"[{dims}]{symbol.element_type}" if dims else symbol.element_type
 
 
 def _name(known: _Known, word: int) -> str:

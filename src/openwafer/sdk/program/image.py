@@ -39,6 +39,12 @@ class Symbol:
     shape: tuple[int, ...] = ()
 
     @property
+    def type_name(self) -> str:
+        """Its type in words, without the fields of a struct."""
+        dims = ", ".join(map(str, self.shape))
+        return f"[{dims}]{self.element_type}" if dims else self.element_type
+
+    @property
     def num_bytes(self) -> int:
         """Length of the content: less than the words where numbers of 8 bits end within one."""
         if self.element_type in _BYTES:
