@@ -21,11 +21,11 @@ FAMILIES = frozenset(
     modernbert t5-dropout bart pegasus vit resnet swin clip llava whisper""".split()  # noqa: SIM905 - reads as the list it is
 )
 # One row of each mechanism is trained by default, for fewer steps: dropout, a tied head, windows,
-# states that recur, layers that share weights or are skipped, a decoder that reads an encoder,
-# running statistics, two towers, weights with a norm. Experts have test_fused_experts.
+# routed and shared experts, states that recur, layers that share weights or are skipped, positions
+# of a decoder that reads an encoder, running statistics, two towers, weights with a norm.
 BY_DEFAULT = frozenset(
-    """llama-dropout gpt2-dropout gemma3 xlstm albert bart-layerdrop-dropout resnet clip
-    wav2vec2""".split()  # noqa: SIM905 - reads as the list it is
+    """llama-dropout gpt2-dropout gemma3 deepseek-v3 xlstm albert t5-dropout bart-layerdrop-dropout
+    resnet clip whisper wav2vec2""".split()  # noqa: SIM905 - reads as the list it is
 )
 family_rows = pytest.mark.parametrize(
     "row",
