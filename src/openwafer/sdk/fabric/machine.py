@@ -107,7 +107,7 @@ class Machine(Protocol):
         """How many bands of columns are simulated side by side."""
 
     def advance(self, goal: Goal, limit: int) -> Stop:
-        """Let cycles go by until a goal is reached, or the cycle `limit`."""
+        """Let cycles go by until a goal is reached, or the cycle `limit`; gives why it stopped."""
 
     def read(self, pes: Pes, address: int, num_words: int) -> NDArray[np.uint16]:
         """A copy of words of PEs' memory, a row for each."""
@@ -119,7 +119,11 @@ class Machine(Protocol):
         """Whether words are known to have no value on any of the PEs, as checked runs know."""
 
     def start_command(self, entry_of_image: Sequence[int], arguments: Sequence[int]) -> None:
-        """Start an entry on every PE, by number of its image; -1 leaves the image's PEs alone."""
+        """Start an entry on every PE, by number of its image; -1 leaves the image's PEs alone.
+
+        The command goes from column to column, hop by hop. Each PE begins once it is idle and its
+        command stream is open.
+        """
 
     def is_command_done(self) -> bool:
         """Whether every PE has ended the last command and opened its stream again."""
@@ -140,7 +144,7 @@ class Machine(Protocol):
         """Let code that counts do so from a native address on, each PE's from its own."""
 
     def events(self) -> Iterator[Event]:
-        """Take what was recorded for the host since it was last asked."""
+        """Take what was recorded for the host since it was last asked, band by band."""
 
     def statistics(self) -> Statistics:
         """Counts since the start."""
@@ -177,7 +181,7 @@ class MachineOptions:
     code: str
 
 
-class Engine:
+class Engine(Machine):
     """The machine of the compiled core.
 
     Code of PEs is native or interpreted; both come as the two addresses of
@@ -214,31 +218,25 @@ class Engine:
 
     @property
     def now(self) -> int:
-        """The present cycle."""
         return int(self.state[w.G_NOW])
 
     @property
     def num_bands(self) -> int:
-        """How many bands of columns are simulated side by side."""
         return len(self.states)
 
     def advance(self, goal: Goal, limit: int) -> Stop:
-        """Let cycles go by until a goal is reached, or the cycle `limit`; gives why it stopped."""
         return Stop(advance_all(self.states, self._run, self._element, int(goal), limit))
 
     def read(self, pes: Pes, address: int, num_words: int) -> NDArray[np.uint16]:
-        """A copy of words of PEs' memory, a row for each."""
         return self.tables.memory[pes, address : address + num_words]
 
     def write(self, pes: Pes, address: int, words: NDArray[np.uint16]) -> None:
-        """Put words, a row for each PE or one for all, into memory, in no time."""
         num_words = words.shape[-1]
         self.tables.memory[pes, address : address + num_words] = words
         if self.state[w.G_IS_CHECKED]:
             self.tables.unwritten[pes] &= ~bits_of_words(address, num_words)
 
     def is_unwritten(self, pes: Pes, address: int, num_words: int) -> bool:
-        """Whether words are known to have no value on any of the PEs, as checked runs know."""
         is_at_work = self.tables.core[pes, w.C_THREADS] & w.MICROTHREADS != 0
         if not self.state[w.G_IS_CHECKED] or is_at_work.any():
             return False
@@ -246,11 +244,6 @@ class Engine:
         return bool(((self.tables.unwritten[pes] & bits) == bits).all())
 
     def start_command(self, entry_of_image: Sequence[int], arguments: Sequence[int]) -> None:
-        """Start an entry on every PE, by number of its image; -1 leaves the image's PEs alone.
-
-        The command goes from column to column, hop by hop. Each PE begins once it is idle and its
-        command stream is open.
-        """
         state = self.state
         if not self.is_command_done():
             raise error("fabric-command-runs", "the command before has not ended on every PE")
@@ -269,14 +262,9 @@ class Engine:
         self._wake(started)
 
     def is_command_done(self) -> bool:
-        """Whether every PE has ended the last command and opened its stream again."""
         return int(self.state[w.G_COMMANDS]) == 0
 
     def inject(self, streams: Mapping[tuple[int, int], Sequence[Words32]]) -> None:
-        """Stream words into cores, by PE and color, behind those that they have not taken yet.
-
-        Raises OpenwaferError, and takes none of them, where there is no room for all.
-        """
         self._check_room(streams)
         state, core = self.state, self.tables.core
         waiting = self._unread_streams()
@@ -320,10 +308,6 @@ class Engine:
         return streams
 
     def expect(self, color: int, missing: Mapping[int, int]) -> None:
-        """Set how many more words PEs have to send on a color until it is reached as a goal.
-
-        Raises OpenwaferError for a color that leads no stream to the host.
-        """
         if not (int(self.state[w.G_SINK_COLORS]) >> color) & 1:
             raise error("fabric-no-stream", f"color {color} leads no stream to the host")
         slot = int(self.state[w.G_SINK_SLOT + color])
@@ -334,11 +318,9 @@ class Engine:
         self.state[w.G_WANTED] = len(missing)
 
     def count_code(self, addresses: NDArray[np.int64]) -> None:
-        """Let code that counts do so from a native address on, each PE's from its own."""
         self.tables.mailbox[:, mb.COUNTS] = addresses
 
     def events(self) -> Iterator[Event]:
-        """Take what was recorded for the host since it was last asked, band by band."""
         for state in self.states:
             for kind, cycle, pe, a, b, _ in events_of(state).tolist():
                 text = ""
@@ -349,7 +331,6 @@ class Engine:
             state[w.G_TEXT] = 0
 
     def statistics(self) -> Statistics:
-        """Counts since the start."""
         g, tables = self.state, self.tables
         return Statistics(
             cycles=self.now,
@@ -361,27 +342,19 @@ class Engine:
         )
 
     def account(self) -> Account:
-        """Where the cycles went of a machine whose time is booked."""
         return account_of(self.state)
 
     def report(self, lost: Mapping[Lost, int]) -> Report:
-        """What can be told of the present; the host knows of `lost` wavelets."""
         return Report(self._program, self.state, lost)
 
     def overrun_pe(self) -> int | None:
-        """The PE that an operation over the end of a variable has stopped; None for none."""
         is_overrun = self.state[w.G_ERROR] == w.ERROR_OVERRUN
         return int(self.state[w.G_ERROR_PE]) if is_overrun else None
 
     def snapshot(self) -> Snapshot:
-        """What the machine is now; what it has recorded for the host has to be taken before."""
         return taken(self._identity, self.states)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Make the machine what it was, or what another one of the same program was.
-
-        Raises OpenwaferError for a snapshot of another program, size or version.
-        """
         put_back(self._identity, self.states, snapshot)
 
     @cached_property
