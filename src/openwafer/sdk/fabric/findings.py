@@ -239,10 +239,7 @@ def _who_text(image: Image, slot: int, entry: int) -> str:
 
 def _place_text(program: Program, number: int) -> str:
     """A place in the source, to be followed by who did something there; nothing for none."""
-    if not number < len(program.places):
-        return ""
-    place = program.places[number]
-    return f"at {place.file}:{place.line} ({place.function}), "
+    return f"at {program.places[number]}, " if number < len(program.places) else ""
 
 
 _Known = tuple[Stretch, ...]

@@ -282,10 +282,7 @@ class Report:
         """`file:line (function)` of a request in the source, or nothing."""
         places = self._program.places
         index = int(self._tables.mailbox[pe, mb.PLACE]) if number is None else number
-        if not 0 <= index < len(places):
-            return ""
-        place = places[index]
-        return f"{place.file}:{place.line} ({place.function})"
+        return str(places[index]) if 0 <= index < len(places) else ""
 
     def _lost_wavelets(self) -> list[Remark]:
         return [

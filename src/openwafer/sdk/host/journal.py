@@ -2,7 +2,6 @@
 
 With the program it is the run: :mod:`openwafer.sdk.host.replay` does it again.
 
-
 A file of it is a head of two lines of JSON, and behind them the words that the host gave, as
 docs/formats/openwafer-journal.md says.
 """

@@ -34,6 +34,10 @@ class Place:
     inlined: str = ""
     call: int = NO_NUMBER
 
+    def __str__(self) -> str:
+        """As reports show it: `file:line (function)`."""
+        return f"{self.file}:{self.line} ({self.function})"
+
     @property
     def written(self) -> tuple[str, int, int, str]:
         """The place as it is written, which is the same in each expansion of a function."""
