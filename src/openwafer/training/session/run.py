@@ -655,9 +655,9 @@ class _Loop:
         self._progress.advance(metrics)
         seconds = self._first_steps.note(metrics.seconds, run.config.batch.sizes.at(step))
         if seconds is not None:
-            self._correct_plan(seconds)
+            self._tell_measured(seconds)
 
-    def _correct_plan(self, seconds: float) -> None:
+    def _tell_measured(self, seconds: float) -> None:
         """Write what a step takes beside what was predicted, and say it where that matters."""
         run, plan = self._run, self._run.planned.report
         origins = {**plan.origins, "measured_step_seconds": Origin.MEASURED}
