@@ -16,6 +16,12 @@ def case(*values: Any, by_default: bool, id: str | None = None) -> ParameterSet:
     return pytest.param(*values, marks=() if by_default else pytest.mark.slow, id=id)
 
 
+def _name(value: object) -> str:
+    if isinstance(value, set | frozenset):
+        raise TypeError(f"{value} has another order in another process: name it in a dict")
+    return str(value)
+
+
 def checkerboard(*axes: Iterable[Any] | dict[str, Any], one_in: int = 2) -> list[ParameterSet]:
     """All combinations of one value of each axis; one in so many runs by default.
 
@@ -23,7 +29,7 @@ def checkerboard(*axes: Iterable[Any] | dict[str, Any], one_in: int = 2) -> list
     meets every combination of the others. An axis that is a dict names its values.
     """
     named = [
-        axis if isinstance(axis, dict) else {str(value): value for value in axis} for axis in axes
+        axis if isinstance(axis, dict) else {_name(value): value for value in axis} for axis in axes
     ]
     return [
         case(
