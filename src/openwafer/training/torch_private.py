@@ -3,10 +3,11 @@
 
 The rest of the package takes them from here, so that a release of torch that moves one breaks this
 file alone. ``tests/training/test_torch_private.py`` says what is expected of each. What
-all dispatch modes of this package do against torch's compiler is here, too.
+all dispatch modes of this package do is here, too: against torch's compiler, and with arguments.
 """
 
 import sys
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from types import TracebackType
@@ -60,6 +61,7 @@ __all__ = [
     "is_fake",
     "is_in_torch_dispatch_mode",
     "pytree",
+    "tensors_in",
 ]
 
 # Of dispatch modes. Inside one, work on real tensors leaves all of them for a while; one mode that
@@ -192,3 +194,14 @@ class Unguarded:
     ) -> Any:
         self._stances.pop().__exit__(kind, value, trace)
         return super().__exit__(kind, value, trace)  # type: ignore[misc]
+
+
+def tensors_in(values: Iterable[object]) -> list[torch.Tensor]:
+    """The tensors among an operator's arguments or results, those in lists one by one."""
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += tensors_in(value)
+    return found

@@ -23,7 +23,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import PAGE_BYTES, round_up
 from openwafer.training.store.pages import page_out
 from openwafer.training.store.store_file import free_bytes_of
-from openwafer.training.torch_private import TorchDispatchMode, Unguarded
+from openwafer.training.torch_private import TorchDispatchMode, Unguarded, tensors_in
 
 IN_MEMORY: Final = ("tmpfs", "ramfs")
 MIN_BYTES: Final = 64 << 10
@@ -195,7 +195,7 @@ class DeferredMemory(Unguarded, TorchDispatchMode):
         return flat
 
     def _note_use(self, values: Iterable[Any]) -> None:
-        used = {_address(tensor) for tensor in _tensors(values)} & self._sizes.keys()
+        used = {_address(tensor) for tensor in _on_cpu(values)} & self._sizes.keys()
         if not used:
             return
         for address in used:
@@ -204,7 +204,7 @@ class DeferredMemory(Unguarded, TorchDispatchMode):
         self._evict_down_to(self._resident_bytes, kept=used)
 
     def _note_mapped(self, values: Iterable[Any]) -> None:
-        for tensor in _tensors(values):
+        for tensor in _on_cpu(values):
             if tensor.nbytes >= self._min_bytes and self._is_foreign(tensor):
                 self._mapped.pop(tensor.data_ptr(), None)
                 self._mapped[tensor.data_ptr()] = tensor
@@ -256,13 +256,10 @@ def _address(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            if value.device.type == "cpu" and value.layout is torch.strided:
-                yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
+def _on_cpu(values: Iterable[Any]) -> Iterator[Tensor]:
+    for tensor in tensors_in(values):
+        if tensor.device.type == "cpu" and tensor.layout is torch.strided:
+            yield tensor
 
 
 def deferred_weights(

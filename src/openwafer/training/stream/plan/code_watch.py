@@ -32,12 +32,12 @@ from openwafer.training.stream.execute.snapshot import (
 from openwafer.training.stream.plan.operators import (
     ASK_DEVICE,
     CountingMeter,
-    tensors_in,
 )
 from openwafer.training.stream.schedule import Visit
 from openwafer.training.torch_private import (
     DisableTorchFunction,
     pytree,
+    tensors_in,
 )
 
 

@@ -1,6 +1,6 @@
 """Which operators a step calls: kinds of calls that can be counted, and made again to be timed."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +12,7 @@ from torch.utils.flop_counter import flop_registry
 
 from openwafer.training.sparsity.choice import is_known, trial_of
 from openwafer.training.stream.device.device import MemoryMeter
+from openwafer.training.torch_private import tensors_in
 
 # Tensors without memory are asked for their device all the time.
 ASK_DEVICE: Final = torch.ops.prim.device.default
@@ -54,17 +55,6 @@ _ATTENTION_FLOPS: Final[Mapping[Any, Callable[..., int]]] = {
     )
     for end, flops in (("", _of_forward), ("_backward", _of_backward))
 }
-
-
-def tensors_in(values: Iterable[object]) -> list[torch.Tensor]:
-    """The tensors among an operator's arguments or results, those in lists one by one."""
-    found: list[torch.Tensor] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found += tensors_in(value)
-    return found
 
 
 class TensorKind(NamedTuple):
