@@ -41,6 +41,47 @@ def check(context: typer.Context) -> None:
     )
 
 
+@csl_app.command()
+def replay(
+    journal: Annotated[Path, typer.Argument(metavar="JOURNAL", help="What a run has kept.")],
+    program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="Output folder of cslc.")],
+    until: Annotated[
+        int | None, typer.Option(min=0, metavar="CYCLE", help="End with this cycle.")
+    ] = None,
+) -> None:
+    """Do a run again from its journal, and say whether it is the same run.
+
+    Exit code 1, and where they differ, if it is not.
+    """
+    from openwafer.diagnostics import OpenwaferError, counted, tell
+    from openwafer.sdk.host import journal as journals
+    from openwafer.sdk.host import read_program
+    from openwafer.sdk.host.replay import DIVERGED, replay
+
+    kept = journals.read(journal)
+    try:
+        again = replay(read_program(program), kept, until=until)
+    except OpenwaferError as found:
+        if found.diagnostics[0].code != DIVERGED:
+            raise
+        tell(found.diagnostics)
+        raise typer.Exit(1) from found
+    num, num_done, cycle = len(kept.entries), len(again.results), again.simulator.cycle
+    is_whole = num_done == num
+    print(
+        f"the same run{'' if is_whole else ' up to here'}: cycle {cycle:,}, "
+        f"{num_done} of {counted(num, 'operation')} done, "
+        f"state {again.simulator.snapshot().machine.digest()}"
+    )
+    if is_whole and until is not None and until > cycle:
+        print(f"it ended before cycle {until:,}")
+    if is_whole and kept.interrupted_at is not None:
+        print(f"the user interrupted it at cycle {kept.interrupted_at:,}; the journal ends there")
+    for number, entry in enumerate(kept.entries[:num_done]):
+        if entry.failure is not None:
+            print(f"operation {number} ({type(entry.operation).__name__}): {entry.failure}")
+
+
 def conform(  # noqa: PLR0913 - a command takes one for each option
     suite: Annotated[Path, typer.Argument(metavar="SUITE", help="Folder of programs.")],
     arch: Annotated[str, typer.Option(help="wse2 or wse3: whose command files run.")] = "wse3",

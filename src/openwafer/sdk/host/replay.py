@@ -1,6 +1,7 @@
 """A run is done again from its program and its journal, in any process."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import OpenwaferError, error
@@ -13,6 +14,9 @@ from openwafer.sdk.host.operations import Interpreter, Words
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.program import Program
+
+DIVERGED: Final = "journal-diverged"
+"""Code of the error where something comes out otherwise than in the run."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ def _redone(interpreter: Interpreter, entry: Entry, number: int) -> Words | None
 def _compare(what: str, before: object, now: object) -> None:
     if before != now:
         raise error(
-            "journal-diverged",
+            DIVERGED,
             f"{what} {before} in the run, and {now} now",
             help="replay it with the openwafer that wrote it; tell us if that is this one",
         )
