@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from openwafer.sdk.door.vendor import vendor_modules
     from openwafer.sdk.fabric import Account, SlotState
     from openwafer.sdk.host import Check, DataType, Order, Region, Runtime, RuntimeOptions
+    from openwafer.sdk.profile import Profile, profile_text
 
 __all__ = [
     "Account",
@@ -34,6 +35,7 @@ __all__ = [
     "Compiled",
     "DataType",
     "Order",
+    "Profile",
     "Region",
     "Run",
     "Runtime",
@@ -42,6 +44,7 @@ __all__ = [
     "call",
     "compile",
     "load",
+    "profile_text",
     "vendor_modules",
 ]
 
@@ -55,6 +58,7 @@ _PLACES: Final = MappingProxyType(
         "CompileOptions": "csl.options",
         "Run": "door.run",
         **dict.fromkeys(("Account", "SlotState"), "fabric"),
+        **dict.fromkeys(("Profile", "profile_text"), "profile"),
         "vendor_modules": "door.vendor",
     }
 )

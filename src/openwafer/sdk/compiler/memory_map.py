@@ -1,7 +1,8 @@
 """The memory map of a program: what lies where in the memory of its PEs, and what is left."""
 
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
 import numpy as np
 
@@ -18,6 +19,21 @@ intermediate code. Two vectors that an operation reads in banks that are equal m
 """
 
 
+@dataclass(frozen=True)
+class MemoryUse:
+    """Words of a PE's memory: of data, of code, as estimated, and those left for the stack."""
+
+    data_words: int
+    code_words: int
+    left_words: int
+
+    @classmethod
+    def of(cls, image: Image) -> Self:
+        """What an image takes."""
+        end = image.stack_base - image.code_words
+        return cls(end, image.code_words, MEMORY_WORDS - image.stack_base)
+
+
 def memory_map(program: Program) -> str:
     """Text of the map: for each image its sizes, its variables by address, and its queues."""
     head = _HEAD.format(memory=WORD_BYTES * MEMORY_WORDS)
@@ -32,11 +48,10 @@ def _lines(program: Program, image: Image, num_pes: int) -> Iterator[str]:
     debug = program.debug
     named = [debug.variables[number] for number in image.names.variables]
     types = {one.name: debug.types[one.type] for one in named if one.home is Home.MEMORY}
-    end = image.stack_base - image.code_words
-    left = MEMORY_WORDS - image.stack_base
+    use = MemoryUse.of(image)
     yield f"{image.name}, {num_pes} PEs"
-    code = f"code about {_bytes(image.code_words)}"
-    yield f"  data {_bytes(end)}, {code}, left for the stack {_bytes(left)}"
+    code = f"code about {_bytes(use.code_words)}"
+    yield f"  data {_bytes(use.data_words)}, {code}, left for the stack {_bytes(use.left_words)}"
     yield "  address   bytes  bank  variable"
     for symbol in sorted(image.symbols, key=lambda symbol: symbol.address):
         address = WORD_BYTES * symbol.address

@@ -63,6 +63,7 @@ class Compiled:
         check: bool = False,
         account: bool = False,
         line_cycles: bool = False,
+        profile: bool = False,
     ) -> Run:
         """Put the program on a simulated fabric and start it.
 
@@ -71,10 +72,12 @@ class Compiled:
             check: look for mistakes of the program, which the end of the run raises.
             account: book where the cycles of each PE go, for :meth:`Run.account`.
             line_cycles: count the cycles of every line, for :meth:`Run.line_cycles`.
+            profile: both of them, for :meth:`Run.profile`.
         """
         options = replace(options, check=Check.ERROR) if check else options
-        options = replace(options, has_account=True) if account else options
-        return Run(self.program, replace(options, has_line_cycles=True) if line_cycles else options)
+        options = replace(options, has_account=True) if account or profile else options
+        options = replace(options, has_line_cycles=True) if line_cycles or profile else options
+        return Run(self.program, options)
 
     def replay(
         self, journal: PathLike, *, until: int | None = None, account: bool = False

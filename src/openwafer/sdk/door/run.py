@@ -1,15 +1,17 @@
 """A run of a program: arrays by name, launches, streams, cycles."""
 
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.door.elements import Element, element_of
 from openwafer.sdk.fabric import Account, Print
 from openwafer.sdk.host import DataType, LineCycles, Region, Runtime, RuntimeOptions, tensors
+from openwafer.sdk.profile import Grouping, Profile, profile_of
 from openwafer.sdk.program.program import Program
 
 Index: TypeAlias = int | slice
@@ -170,6 +172,29 @@ class Run:
             columns: of these PEs.
         """
         return self._runtime.line_cycles(self._region(rows, columns, 1))
+
+    def profile(
+        self, rows: Index = ALL, columns: Index = ALL, by: Grouping | str = Grouping.FILE
+    ) -> Profile:
+        """Where the cycles of a region of PEs went up to now.
+
+        Waits for what was launched; a program that fails has a profile up to there, which says so.
+
+        Args:
+            rows: of the PEs.
+            columns: of the PEs.
+            by: how they are grouped: ``"file"`` of their code, ``"image"`` or ``"pe"``.
+
+        Raises:
+            OpenwaferError: the run was started without ``profile=True``.
+        """
+        booked = self._runtime.booked
+        if not self._is_closed and booked().failure is None:
+            with suppress(OpenwaferError):
+                self._runtime.wait()
+        region = self._region(rows, columns, 1)
+        pes = [self._program.number_of(x, y) for _, _, x, y in region.pes()]
+        return profile_of(booked(), pes, Grouping(by))
 
     def __repr__(self) -> str:
         state = "ended" if self._is_closed else "running"

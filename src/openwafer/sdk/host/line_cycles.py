@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.arch.generation import GENERATIONS
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.ir import text
@@ -108,6 +109,32 @@ class CodeCounters:
             line = found.file, found.line, found.function
             cycles[line] = cycles.get(line, 0) + np.array(amounts)
         return cycles
+
+
+@dataclass(frozen=True)
+class BookedRun:
+    """A run whose PEs' time is booked and whose code counts, as far as it has come.
+
+    Attributes:
+        program: the one that runs.
+        simulator: the fabric.
+        counters: of the code.
+        failure: the error of the last operation of the host that raised one, as it is shown.
+    """
+
+    program: Program
+    simulator: Simulator
+    counters: CodeCounters
+    failure: str | None
+
+
+def not_counted() -> OpenwaferError:
+    """The error for a run whose code does not count."""
+    return error(
+        "host-not-counted",
+        "the code of this run does not count its cycles",
+        help="ask for it at the start: program.run(line_cycles=True), or profile=True",
+    )
 
 
 class _Tally:

@@ -112,7 +112,12 @@ class Interpreter:
         simulator: the fabric.
         warnings: takes what operations are warned of.
         rules: how mistakes are taken, and what a stop waits for.
+
+    Attributes:
+        failure: the error of the last operation that raised one, as it is shown.
     """
+
+    failure: str | None = None
 
     def __init__(
         self, symbols: HostSymbols, simulator: Simulator, warnings: Warnings, rules: Rules
@@ -124,6 +129,13 @@ class Interpreter:
 
     def carry_out(self, operation: Operation) -> Words | None:
         """Do it; returns what the host gets. Raises OpenwaferError where the program fails."""
+        try:
+            return self._done(operation)
+        except OpenwaferError as failure:
+            self.failure = str(failure)
+            raise
+
+    def _done(self, operation: Operation) -> Words | None:
         match operation:
             case CopyFrom():
                 return self._copy_from(operation)

@@ -10,6 +10,7 @@ from openwafer.sdk.host import journal as journals
 from openwafer.sdk.host.checks import Warnings
 from openwafer.sdk.host.engine import MAX_THREADS, PeCode
 from openwafer.sdk.host.journal import Entry, Journal
+from openwafer.sdk.host.line_cycles import BookedRun, CodeCounters
 from openwafer.sdk.host.operations import Interpreter, Words
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.program.digest import digest_of
@@ -27,11 +28,13 @@ class Replayed:
         simulator: the fabric as the run left it, or as it was at the end of the cycle asked for.
         results: what the host got of each operation that has ended; None where it gets nothing.
         code: of the PEs, which the simulator calls by address.
+        booked: the run for its profile, where code counts.
     """
 
     simulator: Simulator
     results: tuple[Words | None, ...]
     code: PeCode
+    booked: BookedRun | None = None
 
 
 class _CycleReached(Exception):  # noqa: N818 - no mistake: the end that was asked for
@@ -45,6 +48,7 @@ def replay(
     until: int | None = None,
     threads: int = MAX_THREADS,
     has_account: bool = False,
+    has_line_cycles: bool = False,
 ) -> Replayed:
     """Do again what a run did; each operation has to begin and to end as it did then.
 
@@ -54,6 +58,7 @@ def replay(
         until: end with this cycle, also in the middle of an operation; None does all of them.
         threads: the most that simulate the fabric; results do not depend on it.
         has_account: the time of each PE is booked.
+        has_line_cycles: code counts its cycles, too.
 
     Raises:
         OpenwaferError: the journal is damaged or of another program, or something came out
@@ -68,7 +73,10 @@ def replay(
             f"the journal is of the program {journal.program}, and this is {found}",
             help="replay it with the program that the run was of, compiled in the same way",
         )
-    simulator, code = journal.rules.machine_of(program, threads, has_account=has_account)
+    simulator, code = journal.rules.machine_of(
+        program, threads, has_account=has_account, counts=has_line_cycles
+    )
+    counters = CodeCounters(program, simulator) if has_line_cycles else None
     if until is not None:
         simulator.look_at(until, _end)
     interpreter = Interpreter(HostSymbols(program), simulator, Warnings(), journal.rules)
@@ -78,7 +86,10 @@ def replay(
             results.append(_redone(interpreter, entry, number))
     except _CycleReached:
         pass
-    return Replayed(simulator, tuple(results), code)
+    if counters is None:
+        return Replayed(simulator, tuple(results), code)
+    booked = BookedRun(program, simulator, counters, interpreter.failure)
+    return Replayed(simulator, tuple(results), code, booked)
 
 
 def _end() -> None:

@@ -31,7 +31,7 @@ from openwafer.sdk.host.ending import Ending, judged_at_end
 from openwafer.sdk.host.engine import MAX_THREADS, EngineKind, engine_kind_of_environment
 from openwafer.sdk.host.final_state import write_if_asked
 from openwafer.sdk.host.journal import Journal, Recorder, path_of_environment
-from openwafer.sdk.host.line_cycles import CodeCounters, LineCycles
+from openwafer.sdk.host.line_cycles import BookedRun, CodeCounters, LineCycles, not_counted
 from openwafer.sdk.host.memory_dump import MemoryDump, dump_memory
 from openwafer.sdk.host.operations import (
     CopyFrom,
@@ -166,8 +166,8 @@ class Runtime:
         )
         if options.has_line_cycles:
             self._counters = CodeCounters(self.program, self._simulator)
-        interpreter = Interpreter(self.symbols, self._simulator, self._warnings, self._rules)
-        self._carry_out = self._recorded(interpreter)
+        self._interpreter = Interpreter(self.symbols, self._simulator, self._warnings, self._rules)
+        self._carry_out = self._recorded(self._interpreter)
         check = self._rules.check
         self._ending = Ending(self._simulator, self._warnings, check, self._carry_out)
         self._judged = judged_at_end(self, self._ending)
@@ -383,13 +383,16 @@ class Runtime:
         self._loaded()
         region.check(self.program)
         if self._counters is None:
-            raise error(
-                "host-not-counted",
-                "the code of this run does not count its cycles",
-                help="ask for it at the start: program.run(line_cycles=True)",
-            )
+            raise not_counted()
         pes = [self.program.number_of(x, y) for _, _, x, y in region.pes()]
         return self._counters.lines(np.array(pes))
+
+    def booked(self) -> BookedRun:
+        """The run, for its profile; needs the options `has_account` and `has_line_cycles`."""
+        simulator = self._loaded()
+        if self._counters is None:
+            raise not_counted()
+        return BookedRun(self.program, simulator, self._counters, self._interpreter.failure)
 
     def task_wait(self, task: Task) -> None:
         """Finish everything queued up to a task."""

@@ -1,0 +1,199 @@
+"""What a profile holds; every form of it is drawn from here."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.host import LineCycles
+
+MAIN: Final = "main"
+"""The slot of the main thread; the others are `microthread 0` to `microthread 7`."""
+
+
+@dataclass(frozen=True)
+class SlotTime:
+    """Cycles of one slot in one state, summed over the PEs of a group.
+
+    Attributes:
+        slot: :data:`MAIN`, or a microthread.
+        state: name of a :class:`~openwafer.sdk.fabric.SlotState`, with the queue's number.
+        colors: those of the queue that is waited for, at the run's end.
+        cycles: more than none.
+    """
+
+    slot: str
+    state: str
+    colors: tuple[int, ...]
+    cycles: int
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is of the main thread."""
+        return self.slot == MAIN
+
+
+@dataclass(frozen=True)
+class PeGroup:
+    """PEs whose time is added up.
+
+    Attributes:
+        name: for people.
+        num_pes: how many.
+        x: first column of the least rectangle that holds them.
+        y: its first row.
+        width: its columns.
+        height: its rows.
+        times: of their slots; those of a slot sum up to the run's cycles times the PEs.
+        lines: cycles by line of what their main threads ran.
+    """
+
+    name: str
+    num_pes: int
+    x: int
+    y: int
+    width: int
+    height: int
+    times: tuple[SlotTime, ...]
+    lines: tuple[LineCycles, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """What the machine starts, and the functions that its code reaches.
+
+    Attributes:
+        function: its own.
+        started_by: what starts it, such as `local task 9`.
+        reaches: it and all that it calls, directly or not.
+    """
+
+    function: str
+    started_by: tuple[str, ...]
+    reaches: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ImageInfo:
+    """A program of PEs, and what it takes of their memory; the code's size is an estimate."""
+
+    name: str
+    num_pes: int
+    data_bytes: int
+    code_bytes: int
+    left_bytes: int
+
+
+@dataclass(frozen=True)
+class LineOperation:
+    """A vector operation of a line.
+
+    Attributes:
+        name: the builtin's name without ``@``.
+        best: documented elements a cycle of this generation, for neighbours in memory.
+    """
+
+    file: str
+    line: int
+    function: str
+    name: str
+    best: int
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A file of which lines have cycles."""
+
+    name: str
+    digest: str
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class MapLayer:
+    """Cycles of one kind a PE, by cell of the map, row by row from the north-west."""
+
+    name: str
+    cycles: tuple[int, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class FabricMap:
+    """The rectangle as a picture.
+
+    Attributes:
+        columns: of cells.
+        rows: of cells.
+        pes: sides of a cell, in PEs; a cell has the mean of its PEs.
+    """
+
+    columns: int
+    rows: int
+    pes: int
+    layers: tuple[MapLayer, ...]
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Counts of the whole run, as :class:`~openwafer.sdk.fabric.machine.Statistics` has them."""
+
+    wavelets: int
+    landings: int
+    elements: int
+    tasks: int
+    switch_changes: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the cycles of a run went.
+
+    Attributes:
+        program: its digest.
+        arch: its generation.
+        width: columns of PEs.
+        height: rows of PEs.
+        cycles: from the run's begin to its end, or to where it failed.
+        failure: the error that ended it; None where none did.
+        groups: of PEs, each PE in one; a profile of a part has no others.
+        images: programs of PEs.
+        tasks: what the machine starts.
+        operations: vector operations of the lines.
+        sources: of the lines.
+        fabric_map: cycles by place on the fabric.
+        totals: of all PEs.
+    """
+
+    program: str
+    arch: Arch
+    width: int
+    height: int
+    cycles: int
+    failure: str | None
+    groups: tuple[PeGroup, ...]
+    images: tuple[ImageInfo, ...]
+    tasks: tuple[TaskInfo, ...]
+    operations: tuple[LineOperation, ...]
+    sources: tuple[SourceText, ...]
+    fabric_map: FabricMap
+    totals: Totals
+
+    @property
+    def num_pes(self) -> int:
+        """Of all groups."""
+        return sum(group.num_pes for group in self.groups)
+
+    @property
+    def pe_cycles(self) -> int:
+        """Cycles times PEs: what the states of each slot sum up to."""
+        return self.cycles * self.num_pes
+
+    def times(self) -> Iterator[SlotTime]:
+        """Of all groups."""
+        for group in self.groups:
+            yield from group.times
+
+    def lines(self) -> Iterator[LineCycles]:
+        """Of all groups."""
+        for group in self.groups:
+            yield from group.lines

@@ -1,0 +1,167 @@
+"""Sums of a profile: by state, task, function and line."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Final
+
+from openwafer.sdk.host import LineCycles
+from openwafer.sdk.profile.model import PeGroup, Profile
+
+SHARED: Final = "(several tasks)"
+"""In place of the task of a function that more than one reaches."""
+
+
+@dataclass(frozen=True)
+class CodeTime:
+    """Cycles of some code, as :class:`~openwafer.sdk.host.LineCycles` has them.
+
+    Attributes:
+        note: what starts a task; empty for other code.
+    """
+
+    name: str
+    taken: int
+    waited: int
+    operation: int
+    note: str = ""
+
+    @property
+    def cycles(self) -> int:
+        """All of them."""
+        return self.taken + self.waited + self.operation
+
+
+@dataclass(frozen=True)
+class StateTime:
+    """Cycles in which slots were in a state.
+
+    Attributes:
+        colors: of the queue that is waited for.
+        main: of main threads.
+        microthreads: of microthreads.
+    """
+
+    state: str
+    colors: tuple[int, ...]
+    main: int
+    microthreads: int
+
+
+def by_line(profile: Profile) -> tuple[LineCycles, ...]:
+    """Lines of all groups, those with most cycles first."""
+    sums: dict[tuple[str, int, str], LineCycles] = {}
+    for one in profile.lines():
+        key = one.file, one.line, one.function
+        sums[key] = _added(sums[key], one) if key in sums else one
+    return tuple(
+        sorted(sums.values(), key=lambda one: (-(one.cycles + one.operation), one.file, one.line))
+    )
+
+
+def _added(one: LineCycles, other: LineCycles) -> LineCycles:
+    return replace(
+        one,
+        executions=one.executions + other.executions,
+        taken=one.taken + other.taken,
+        waited=one.waited + other.waited,
+        operation=one.operation + other.operation,
+    )
+
+
+def short_names(profile: Profile) -> dict[str, str]:
+    """Files by their names alone, where no two have the same."""
+    files = {one.file for one in profile.lines()}
+    short = {file: PurePath(file).name if not file.startswith("<") else file for file in files}
+    counts = Counter(short.values())
+    return {file: name if counts[name] == 1 else file for file, name in short.items()}
+
+
+def by_function(profile: Profile) -> tuple[CodeTime, ...]:
+    """Functions without what they call, those with most cycles first."""
+    return _summed(profile.lines(), lambda one: one.function)
+
+
+def by_task(profile: Profile) -> tuple[CodeTime, ...]:
+    """Tasks with all that no other task calls, those with most cycles first."""
+    owners: dict[str, set[str]] = defaultdict(set)
+    for task in profile.tasks:
+        for function in task.reaches:
+            owners[function].add(task.function)
+    notes = {task.function: ", ".join(task.started_by) for task in profile.tasks}
+    found = _summed(
+        profile.lines(),
+        lambda one: min(owners[one.function]) if len(owners[one.function]) == 1 else SHARED,
+    )
+    return tuple(replace(one, note=notes.get(one.name, "")) for one in found)
+
+
+def _summed(lines: Iterable[LineCycles], name: Callable[[LineCycles], str]) -> tuple[CodeTime, ...]:
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for one in lines:
+        found = sums[name(one)]
+        for index, cycles in enumerate((one.taken, one.waited, one.operation)):
+            found[index] += cycles
+    times = (CodeTime(name, taken, waited, held) for name, (taken, waited, held) in sums.items())
+    return tuple(sorted(times, key=lambda one: (-one.cycles, one.name)))
+
+
+def by_state(profile: Profile) -> tuple[StateTime, ...]:
+    """States with the colors that are waited for, those of main threads with most cycles first."""
+    sums: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(lambda: [0, 0])
+    for one in profile.times():
+        sums[one.state, one.colors][not one.is_main] += one.cycles
+    times = (StateTime(*key, *cycles) for key, cycles in sums.items())
+    return tuple(sorted(times, key=lambda one: (-one.main, -one.microthreads, one.state)))
+
+
+def beats_of(group: PeGroup) -> int:
+    """Cycles in which an operation has the datapath, of all slots."""
+    return sum(one.cycles for one in group.times if one.state == "beat")
+
+
+def main_cycles(group: PeGroup, *states: str) -> int:
+    """Cycles of the main threads in some states."""
+    return sum(one.cycles for one in group.times if one.is_main and one.state in states)
+
+
+@dataclass(frozen=True)
+class Roof:
+    """How much of something a PE had in a cycle, against the most that it can have.
+
+    Attributes:
+        best: None where the program has nothing of that kind.
+        why: where the most comes from.
+    """
+
+    name: str
+    rate: float
+    best: float | None
+    why: str
+
+    @property
+    def share(self) -> float:
+        """Of the most; 0 where there is none."""
+        return self.rate / self.best if self.best else 0.0
+
+
+def roofline(profile: Profile) -> tuple[Roof, ...]:
+    """What the PEs' parts did a cycle on average, against the documented best."""
+    pe_cycles = max(1, profile.width * profile.height * profile.cycles)
+    own_cycles = max(1, profile.pe_cycles)
+    busy = own_cycles - sum(main_cycles(group, *_IDLE) for group in profile.groups)
+    beats = sum(map(beats_of, profile.groups))
+    widths = sorted({(one.best, one.name) for one in profile.operations})
+    told = ", ".join(f"@{name} {best}" for best, name in widths) or "no vector operations"
+    best = float(max(widths)[0]) if widths else None
+    totals = profile.totals
+    return (
+        Roof("main thread, cycles in tasks", busy / own_cycles, 1.0, "one task at a time"),
+        Roof("datapath, beats", beats / own_cycles, 1.0, "a beat a cycle, of all threads"),
+        Roof("elements of operations", totals.elements / pe_cycles, best, told),
+        Roof("wavelets sent by a PE", totals.wavelets / pe_cycles, 1.0, "one a cycle on the ramp"),
+    )
+
+
+_IDLE: Final = ("nothing", "blocked task")

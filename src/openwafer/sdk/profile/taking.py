@@ -1,0 +1,276 @@
+"""A profile is made from a simulation that has booked time and counted code."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import reduce
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.sdk.arch.generation import GENERATIONS, NUM_COLORS, WORD_BYTES
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS
+from openwafer.sdk.compiler.memory_map import MemoryUse
+from openwafer.sdk.fabric import Account, SlotState
+from openwafer.sdk.host import LineCycles
+from openwafer.sdk.host.line_cycles import BookedRun
+from openwafer.sdk.ir import text
+from openwafer.sdk.ir.function import Module
+from openwafer.sdk.ir.suspension import callees
+from openwafer.sdk.profile import model
+from openwafer.sdk.program.digest import digest_of
+from openwafer.sdk.program.image import Image
+from openwafer.sdk.program.program import Program
+
+MAX_CELLS: Final = 128
+"""Most columns, and rows, of the map of the fabric."""
+_NUM_MICROTHREADS: Final = 8
+
+Pes: TypeAlias = NDArray[np.int64]
+"""Numbers of PEs."""
+
+
+class Grouping(StrEnum):
+    """Which PEs are one group of a profile."""
+
+    FILE = "file"
+    """Those with code of the same file."""
+    IMAGE = "image"
+    """Those with the same code and parameters."""
+    PE = "pe"
+    """Each by itself."""
+
+
+def profile_of(
+    run: BookedRun, pes: Sequence[int] | None = None, by: Grouping = Grouping.FILE
+) -> model.Profile:
+    """The profile of a run up to now.
+
+    Args:
+        run: as far as it has come.
+        pes: numbers of those whose time is looked at; None for all.
+        by: how they are grouped.
+    """
+    program, simulator = run.program, run.simulator
+    account, counts = simulator.account(), simulator.statistics()
+    chosen = np.arange(program.width * program.height) if pes is None else np.array(pes)
+    groups = tuple(
+        _group(run, account, name, own) for name, own in _grouped(program, chosen, by).items()
+    )
+    modules = _modules(program)
+    used = {(one.file, one.line, one.function) for group in groups for one in group.lines}
+    return model.Profile(
+        program=digest_of(program),
+        arch=program.arch,
+        width=program.width,
+        height=program.height,
+        cycles=account.num_cycles,
+        failure=run.failure,
+        groups=groups,
+        images=tuple(_images(program)),
+        tasks=_tasks(program, modules),
+        operations=tuple(one for one in _operations(program, modules) if _line(one) in used),
+        sources=_sources(program, {file for file, _, _ in used}),
+        fabric_map=_fabric_map(program, account),
+        totals=model.Totals(
+            counts.wavelets, counts.landings, counts.elements, counts.tasks, counts.switch_changes
+        ),
+    )
+
+
+def _grouped(program: Program, pes: Pes, by: Grouping) -> dict[str, Pes]:
+    names = [_named(program, int(pe), by) for pe in pes]
+    groups: dict[str, list[int]] = defaultdict(list)
+    for name, pe in zip(names, pes.tolist(), strict=True):
+        groups[name].append(pe)
+    return {name: np.array(own) for name, own in groups.items()}
+
+
+def _named(program: Program, pe: int, by: Grouping) -> str:
+    image = int(program.images_by_number[pe])
+    match by:
+        case Grouping.FILE:
+            return _file(program.images[image])
+        case Grouping.IMAGE:
+            return f"{program.images[image].name} (image {image})"
+        case Grouping.PE:
+            x, y = program.place_of(pe)
+            return f"PE ({x}, {y})"
+
+
+def _file(image: Image) -> str:
+    """The file of an image, without its parameters."""
+    return image.name.partition("(")[0]
+
+
+def _group(run: BookedRun, account: Account, name: str, pes: Pes) -> model.PeGroup:
+    x, y = np.divmod(pes, run.program.height)
+    return model.PeGroup(
+        name=name,
+        num_pes=len(pes),
+        x=int(x.min()),
+        y=int(y.min()),
+        width=int(np.ptp(x)) + 1,
+        height=int(np.ptp(y)) + 1,
+        times=tuple(_times(run.program, account, pes)),
+        lines=run.counters.lines(pes),
+    )
+
+
+def _times(program: Program, account: Account, pes: Pes) -> Iterator[model.SlotTime]:
+    cycles = account.cycles[pes].sum(axis=0)
+    inputs = np.bitwise_or.reduce(account.colors[pes], axis=0)
+    outputs = _output_colors(program, pes)
+    for slot, state in zip(*np.nonzero(cycles), strict=True):
+        colors: tuple[int, ...] = ()
+        if SlotState.INPUT <= state < SlotState.OUTPUT:
+            colors = _bits(int(inputs[state - SlotState.INPUT]))
+        elif state >= SlotState.OUTPUT:
+            colors = outputs.get(int(state) - SlotState.OUTPUT, ())
+        slot_name = model.MAIN if slot == _NUM_MICROTHREADS else f"microthread {slot}"
+        number = int(cycles[slot, state])
+        yield model.SlotTime(slot_name, account.states[state], colors, number)
+
+
+def _bits(mask: int) -> tuple[int, ...]:
+    return tuple(color for color in range(NUM_COLORS) if mask >> color & 1)
+
+
+def _output_colors(program: Program, pes: Pes) -> dict[int, tuple[int, ...]]:
+    """Colors of output queues from the start on."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for number in np.unique(program.images_by_number[pes]):
+        for queue in program.images[number].queues:
+            if not queue.is_input:
+                found[queue.queue].add(queue.color)
+    return {queue: tuple(sorted(colors)) for queue, colors in found.items()}
+
+
+def _images(program: Program) -> Iterator[model.ImageInfo]:
+    """One for each file and size in memory."""
+    sizes: dict[tuple[str, MemoryUse], int] = defaultdict(int)
+    for number, image in enumerate(program.images):
+        num_pes = int(np.count_nonzero(program.image_of == number))
+        sizes[_file(image), MemoryUse.of(image)] += num_pes
+    for (name, use), num_pes in sizes.items():
+        words = use.data_words, use.code_words, use.left_words
+        yield model.ImageInfo(name, num_pes, *(WORD_BYTES * number for number in words))
+
+
+def _modules(program: Program) -> list[Module]:
+    return [text.parse(image.code, image.name) for image in program.images]
+
+
+def _tasks(program: Program, modules: Sequence[Module]) -> tuple[model.TaskInfo, ...]:
+    started: dict[str, set[str]] = defaultdict(set)
+    reached: dict[str, set[str]] = defaultdict(set)
+    for image, module in zip(program.images, modules, strict=True):
+        for number, label in _starts(image):
+            function = image.entries[number].function
+            started[function].add(label)
+            reached[function] |= _reached(module, function)
+    return tuple(
+        model.TaskInfo(name, tuple(sorted(labels)), tuple(sorted(reached[name])))
+        for name, labels in sorted(started.items())
+    )
+
+
+def _starts(image: Image) -> Iterator[tuple[int, str]]:
+    """Entries, and what starts each."""
+    for task in image.tasks:
+        yield task.entry, f"{task.kind} task {task.task_id}"
+    for name, entry in image.exported_functions:
+        yield entry, f"command {name}"
+    for rotation in image.rotations:
+        yield rotation.entry, f"in turns with the task of queue {rotation.queue}"
+    for color, entry in image.teardown_handlers:
+        yield entry, f"teardown of color {color}"
+    for queue, entry in image.empty_queue_handlers:
+        yield entry, f"empty queue {queue}"
+
+
+def _reached(module: Module, function: str) -> set[str]:
+    found, open_ones = {function}, [function]
+    while open_ones:
+        called = {
+            name
+            for one in module.functions[open_ones.pop()].instructions
+            for name in callees(module, one)
+        }
+        open_ones += called - found
+        found |= called
+    return found
+
+
+def _operations(program: Program, modules: Sequence[Module]) -> Iterator[model.LineOperation]:
+    found = {
+        (one.place, one.names[0])
+        for module in modules
+        for function in module.functions.values()
+        for one in function.instructions
+        if one.op == "vector"
+    }
+    lines = {
+        model.LineOperation(
+            place.file,
+            place.line,
+            place.function,
+            name,
+            VECTOR_OPS[name].rates[GENERATIONS[program.arch].arch],
+        )
+        for place, name in ((program.places[number], name) for number, name in found)
+    }
+    yield from sorted(lines, key=lambda one: (one.file, one.line, one.function, one.name))
+
+
+def _line(one: model.LineOperation | LineCycles) -> tuple[str, int, str]:
+    return one.file, one.line, one.function
+
+
+def _sources(program: Program, files: set[str]) -> tuple[model.SourceText, ...]:
+    return tuple(
+        model.SourceText(source.name, source.digest, source.text)
+        for source in program.debug.sources
+        if source.name in files
+    )
+
+
+def _fabric_map(program: Program, account: Account) -> model.FabricMap:
+    side = -(-max(program.width, program.height) // MAX_CELLS)
+    main = account.cycles[:, _NUM_MICROTHREADS]
+    layers: Mapping[str, NDArray[np.int64]] = {
+        "beats of all threads": account.cycles[:, :, SlotState.BEAT].sum(axis=1),
+        **{
+            state.name.lower().replace("_", " "): main[:, state]
+            for state in SlotState
+            if state < SlotState.INPUT
+        },
+        "input": main[:, SlotState.INPUT : SlotState.OUTPUT].sum(axis=1),
+        "output": main[:, SlotState.OUTPUT :].sum(axis=1),
+    }
+    size = program.width, program.height
+    return model.FabricMap(
+        columns=-(-program.width // side),
+        rows=-(-program.height // side),
+        pes=side,
+        layers=tuple(
+            model.MapLayer(name, _cells(cycles.reshape(size).T, side))
+            for name, cycles in layers.items()
+            if cycles.any()
+        ),
+    )
+
+
+def _cells(cycles: NDArray[np.int64], side: int) -> tuple[int, ...]:
+    """Means of squares of PEs, rows by columns."""
+    starts = [np.arange(0, length, side) for length in cycles.shape]
+    sums = reduce(
+        lambda array, axis: np.add.reduceat(array, starts[axis], axis=axis), (0, 1), cycles
+    )
+    heights, widths = (
+        np.diff(np.append(start, length))
+        for start, length in zip(starts, cycles.shape, strict=True)
+    )
+    means = sums // np.outer(heights, widths)
+    return tuple(map(int, means.ravel()))

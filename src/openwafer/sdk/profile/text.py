@@ -1,0 +1,178 @@
+"""A profile as text: tables for a terminal."""
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from openwafer.diagnostics import counted
+from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
+from openwafer.sdk.profile import tables
+from openwafer.sdk.profile.model import Profile
+from openwafer.sdk.profile.tables import CodeTime
+
+MAX_ROWS: Final = 20
+"""Of a table that may be long."""
+_MEMORY_BYTES: Final = WORD_BYTES * MEMORY_WORDS
+Rows: TypeAlias = list[Sequence[str]]
+_CODE_HEAD: Final = ("cycles", "share", "issued", "waited", "in operations")
+
+
+def profile_text(profile: Profile, max_rows: int = MAX_ROWS) -> str:
+    """The tables of a profile; of each the first `max_rows` rows."""
+    parts = [
+        _head(profile),
+        _states(profile),
+        _groups(profile, max_rows),
+        _code("task", tables.by_task(profile), profile, max_rows),
+        _code("function", tables.by_function(profile), profile, max_rows),
+        _lines(profile, max_rows),
+        _roofs(profile),
+        _memory(profile, max_rows),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def summary(profile: Profile) -> str:
+    """How long the run took on what, and how it ended."""
+    size = f"{profile.width} by {profile.height} PEs of {profile.arch}"
+    told = f"{profile.cycles:,} cycles on {size}"
+    if profile.num_pes != profile.width * profile.height:
+        told += f"; what follows is of {counted(profile.num_pes, 'PE')}"
+    return told
+
+
+def share(part: int, whole: int) -> str:
+    """In percent."""
+    return f"{100 * part / whole:.1f}%" if whole else "-"
+
+
+def _head(profile: Profile) -> str:
+    lines = [summary(profile)]
+    if profile.failure is not None:
+        lines += ["the run failed in the last of these cycles:", profile.failure]
+    return "\n".join(lines)
+
+
+def aligned(rows: Sequence[Sequence[str]], num_texts: int = 1) -> str:
+    """Rows of a table, the first `num_texts` columns to the left and the others to the right.
+
+    The last column is not filled up.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if number < num_texts else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _table(
+    title: str, rows: Sequence[Sequence[str]], num_texts: int = 1, max_rows: int | None = None
+) -> str:
+    """A table with a head; empty without rows."""
+    if len(rows) < 2:
+        return ""
+    kept = rows if max_rows is None else rows[: max_rows + 1]
+    left = len(rows) - len(kept)
+    more = f"\nand {counted(left, 'row')} more" if left else ""
+    return f"{title}\n{aligned(kept, num_texts)}{more}"
+
+
+def _states(profile: Profile) -> str:
+    rows: Rows = [("state", "color", "main threads", "share", "microthreads")]
+    rows += [
+        (
+            one.state,
+            ", ".join(map(str, one.colors)),
+            f"{one.main:,}",
+            share(one.main, profile.pe_cycles),
+            f"{one.microthreads:,}",
+        )
+        for one in tables.by_state(profile)
+    ]
+    return _table("What threads did or waited for, cycles of all PEs", rows, 2)
+
+
+def _groups(profile: Profile, max_rows: int) -> str:
+    rows: Rows = [("PEs", "at", "number", "scalar", "beats", "waits for data", "nothing to do")]
+    for group in profile.groups:
+        whole = group.num_pes * profile.cycles
+        parts = (
+            tables.main_cycles(group, "scalar"),
+            tables.beats_of(group),
+            sum(
+                one.cycles
+                for one in group.times
+                if one.is_main and one.state.startswith(("input", "output", "fifo"))
+            ),
+            tables.main_cycles(group, "nothing"),
+        )
+        place = f"({group.x}, {group.y}) {group.width} x {group.height}"
+        rows.append((group.name, place, f"{group.num_pes:,}", *(share(n, whole) for n in parts)))
+    return _table("Groups of PEs, shares of their cycles", rows, 2, max_rows)
+
+
+def _code(kind: str, times: Sequence[CodeTime], profile: Profile, max_rows: int) -> str:
+    has_notes = any(one.note for one in times)
+    rows: Rows = [(kind, *["started by"] * has_notes, *_CODE_HEAD)]
+    rows += [
+        (
+            one.name,
+            *[one.note] * has_notes,
+            f"{one.cycles:,}",
+            share(one.cycles, profile.pe_cycles),
+            *(f"{number:,}" for number in (one.taken, one.waited, one.operation)),
+        )
+        for one in times
+    ]
+    return _table(f"Cycles of main threads by {kind}", rows, 1 + has_notes, max_rows)
+
+
+def _lines(profile: Profile, max_rows: int) -> str:
+    names = tables.short_names(profile)
+    sources = {source.name: source.text.splitlines() for source in profile.sources}
+    rows: Rows = [("line", *_CODE_HEAD, "times", "")]
+    for one in tables.by_line(profile):
+        cycles = one.cycles + one.operation
+        rows.append(
+            (
+                f"{names[one.file]}:{one.line} ({one.function})",
+                f"{cycles:,}",
+                share(cycles, profile.pe_cycles),
+                *(f"{n:,}" for n in (one.taken, one.waited, one.operation, one.executions)),
+                "| " + written(sources.get(one.file, ()), one.line),
+            )
+        )
+    if len(rows) > 1:
+        # The last column is text: it is filled up, so that it begins in one place.
+        width = max(len(row[-1]) for row in rows)
+        rows = [(*row[:-1], row[-1].ljust(width)) for row in rows]
+    return _table("Cycles of main threads by line", rows, 1, max_rows)
+
+
+def written(lines: Sequence[str], number: int) -> str:
+    """A line of a source, without its indent; empty where the source is not known."""
+    return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+
+def _roofs(profile: Profile) -> str:
+    rows: Rows = [("a PE and cycle", "on average", "at most", "share", "by")]
+    roofs = tables.roofline(profile)
+    for one in roofs:
+        best = "-" if one.best is None else f"{one.best:g}"
+        part = "-" if one.best is None else f"{100 * one.share:.1f}%"
+        rows.append((one.name, f"{one.rate:.4f}", best, part, one.why))
+    width = max(len(row[-1]) for row in rows)
+    rows = [(*row[:-1], row[-1].ljust(width)) for row in rows]
+    nearest = max(roofs, key=lambda one: one.share)
+    return f"{_table('Roofline', rows)}\nnearest to its bound: {nearest.name}"
+
+
+def _memory(profile: Profile, max_rows: int) -> str:
+    rows: Rows = [("program of PEs", "PEs", "data", "code, about", "left for the stack", "full")]
+    for image in sorted(profile.images, key=lambda one: one.left_bytes):
+        sizes = image.data_bytes, image.code_bytes, image.left_bytes
+        full = share(_MEMORY_BYTES - image.left_bytes, _MEMORY_BYTES)
+        rows.append((image.name, f"{image.num_pes:,}", *(f"{size:,}" for size in sizes), full))
+    return _table(f"Memory of a PE, of {_MEMORY_BYTES:,} bytes", rows, 1, max_rows)
