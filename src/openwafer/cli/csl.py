@@ -100,6 +100,12 @@ def conform(  # noqa: PLR0913 - a command takes one for each option
         bool,
         typer.Option("--compare-engines", help="Native code and interpreter must do the same."),
     ] = False,
+    is_replayed: Annotated[
+        bool,
+        typer.Option(
+            "--replay", help="Do each run again from its journal, with the account and all lines."
+        ),
+    ] = False,
     script: Annotated[
         str, typer.Option(help="Name of the command files, if not commands_ARCH.sh.")
     ] = "",
@@ -108,7 +114,7 @@ def conform(  # noqa: PLR0913 - a command takes one for each option
     from openwafer.atomic_file import write_text
     from openwafer.sdk.compat.conformance import FORMAT, VERSION, SuiteOptions, run_suite, totals
 
-    options = SuiteOptions(arch, name_filter, jobs, timeout, keep, is_compared, script)
+    options = SuiteOptions(arch, name_filter, jobs, timeout, keep, is_compared, is_replayed, script)
     outcomes = run_suite(suite, options, _tell)
     print(totals(outcomes))
     if json_file is not None:

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from openwafer.diagnostics import Severity, counted, error
+from openwafer.sdk.compat import replayed
 from openwafer.sdk.fabric import findings
 from openwafer.sdk.host.engine import ENGINE_VARIABLE, EngineKind
 from openwafer.sdk.host.final_state import difference, read
+from openwafer.sdk.host.journal import JOURNAL_VARIABLE
 from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
 
 FORMAT: Final = "openwafer-conformance"
@@ -73,6 +75,9 @@ class SuiteOptions:
         keep: folder that the programs' folders stay in; None removes them.
         is_compared: each program runs a second time in the reference interpreter, and has passed
             only if both runs leave the same state behind.
+        is_replayed: each run is done again from its journal in another process, with the account
+            of time and the cycles by line, and has passed only if it is the same run, and its
+            cycles add up.
         script: name of the command files; empty for ``commands_wse2.sh`` or ``commands_wse3.sh``.
     """
 
@@ -82,6 +87,7 @@ class SuiteOptions:
     timeout_seconds: float = 300.0
     keep: Path | None = None
     is_compared: bool = False
+    is_replayed: bool = False
     script: str = ""
 
 
@@ -160,23 +166,34 @@ def _run_program(
     script.write_text(script.read_text().replace(*_PLACEHOLDER))
     start = time.monotonic()
     states = folder.with_name(f"{folder.name}.states")
-    environment = _environment(commands, states, EngineKind.NATIVE if options.is_compared else None)
-    exit_code, output = _shell(script.name, place, environment, options.timeout_seconds)
+    environment = _environment(commands, states, options)
+    exit_code, output = _ran(("bash", script.name), place, environment, options.timeout_seconds)
     cycles = _cycles(place)
     reason = "" if exit_code == 0 else _reason(exit_code, output)
+    if options.is_replayed and exit_code == 0:
+        folders = map(str, (states / "journals", folder, states / EngineKind.NATIVE))
+        again = (sys.executable, "-m", replayed.__name__, *folders)
+        exit_code, told = _ran(again, place, environment, options.timeout_seconds)
+        reason, output = _reason(exit_code, told) if exit_code else "", output + told
     if options.is_compared and exit_code == 0:
-        environment = _environment(commands, states, EngineKind.INTERPRETER)
-        exit_code, output = _shell(script.name, place, environment, options.timeout_seconds)
+        kind = EngineKind.INTERPRETER
+        environment |= {ENGINE_VARIABLE: kind, FINAL_STATE_VARIABLE: str(states / kind)}
+        exit_code, output = _ran(("bash", script.name), place, environment, options.timeout_seconds)
         reason = _reason(exit_code, output) if exit_code else _compare(states)
         exit_code = exit_code or int(reason != "")
     seconds, found = time.monotonic() - start, len(_OVERRUN.findall(output))
     return Outcome(str(name), exit_code, seconds, cycles, reason, output, found)
 
 
-def _environment(commands: Path, states: Path, engine: EngineKind | None) -> dict[str, str]:
+def _environment(commands: Path, states: Path, options: SuiteOptions) -> dict[str, str]:
     environment = os.environ | {"PATH": f"{commands}{os.pathsep}{os.environ['PATH']}"}
-    if engine is not None:
-        environment |= {ENGINE_VARIABLE: str(engine), FINAL_STATE_VARIABLE: str(states / engine)}
+    kind = EngineKind.NATIVE
+    if options.is_compared:
+        environment[ENGINE_VARIABLE] = kind
+    if options.is_compared or options.is_replayed:
+        environment[FINAL_STATE_VARIABLE] = str(states / kind)
+    if options.is_replayed:
+        environment[JOURNAL_VARIABLE] = str(states / "journals")
     return environment
 
 
@@ -204,11 +221,11 @@ def _needed(program: Path) -> Path:
 _SOURCES: Final = (".csl", ".py", ".sh")
 
 
-def _shell(
-    script: str, place: Path, environment: Mapping[str, str], timeout_seconds: float
+def _ran(
+    command: Sequence[str], place: Path, environment: Mapping[str, str], timeout_seconds: float
 ) -> tuple[int, str]:
     with subprocess.Popen(
-        ["bash", script],
+        command,
         cwd=place,
         env=environment,
         stdout=subprocess.PIPE,

@@ -1,0 +1,111 @@
+"""Runs are done again with all books kept, and what does not hold of them is found."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from openwafer.sdk.compat.conformance import SuiteOptions, run_suite
+from openwafer.sdk.compat.replayed import faults, faults_of_books
+from openwafer.sdk.fabric import Account, SlotState
+from openwafer.sdk.host import Runtime, RuntimeOptions
+from openwafer.sdk.host import journal as journals
+from openwafer.sdk.host.final_state import read, write
+from openwafer.sdk.host.line_cycles import CodeCounters
+from openwafer.sdk.host.replay import replay
+from openwafer.sdk.program import FILE_NAME, file
+from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
+from tests.sdk.door.small_program import small_program
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a program, and with the journal and the final state of a run of it."""
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    monkeypatch.setenv(FINAL_STATE_VARIABLE, str(folder))
+    program = small_program(folder).program
+    file.write(program, folder / FILE_NAME)
+    options = RuntimeOptions(log_folder=None, journal=folder / "0000.journal")
+    runtime = Runtime(program, options)
+    runtime.load()
+    runtime.run()
+    runtime.launch("add", 2.0, 3)
+    runtime.stop()
+    return folder
+
+
+def test_a_run_and_its_replays_leave_the_same_and_their_books_add_up(kept: Path) -> None:
+    assert list(faults(kept, kept, kept)) == []
+
+
+def test_another_final_state_is_found(kept: Path) -> None:
+    state = read(kept / "0000.npz")
+    counts = dict(state.counts)
+    write(replace(state, counts={**counts, "tasks": counts["tasks"] + 1}), kept / "0000.npz")
+    first, second = faults(kept, kept, kept)
+    assert first == "run 0: the run and a replay: tasks are 7 and 6"
+    assert second.startswith("run 0: the run and a replay with account and line cycles: tasks")
+
+
+def test_a_program_that_is_not_there_is_told_of(kept: Path) -> None:
+    (kept / FILE_NAME).unlink()
+    assert list(faults(kept, kept, kept)) == [
+        "run 0: its program was written over, or was never written"
+    ]
+
+
+def test_no_journal_at_all_is_a_fault(kept: Path) -> None:
+    (kept / "0000.journal").unlink()
+    assert list(faults(kept, kept, kept)) == ["no run kept a journal"]
+
+
+@pytest.fixture
+def books(kept: Path) -> tuple[Account, CodeCounters]:
+    """What the run's replay has counted."""
+    program = file.read(kept / FILE_NAME)
+    again = replay(program, kept / "0000.journal", has_account=True, has_line_cycles=True)
+    assert again.booked is not None
+    return again.simulator.account(), again.booked.counters
+
+
+def test_a_slot_that_lacks_a_cycle_is_found(books: tuple[Account, CodeCounters]) -> None:
+    account, counters = books
+    account.cycles[2, 3, SlotState.NOTHING] -= 1
+    (fault,) = faults_of_books(account, counters)
+    assert fault.startswith("slot 3 of PE (1, 0) has [")
+    assert fault.endswith(f"which are no partition of {account.num_cycles} cycles")
+
+
+def test_a_datapath_with_two_beats_at_once_is_found(books: tuple[Account, CodeCounters]) -> None:
+    account, counters = books
+    for slot in (0, 1):
+        account.cycles[1, slot] = 0
+        account.cycles[1, slot, SlotState.BEAT] = account.num_cycles
+    (fault,) = faults_of_books(account, counters)
+    assert fault.startswith("datapath 0 of PE (0, 1) has [")
+
+
+def test_lines_that_do_not_add_up_are_found(books: tuple[Account, CodeCounters]) -> None:
+    account, counters = books
+    main = account.of(0, 0)[8]
+    main[SlotState.SCALAR] -= 1
+    main[SlotState.NOTHING] += 1
+    (fault,) = faults_of_books(account, counters)
+    assert fault.startswith("lines of PE (0, 0) have ")
+
+
+@pytest.mark.parametrize(("cycle", "reason"), [(0, ""), (5, "began at cycle 5 in the run, and 0")])
+def test_a_suite_replays_each_of_its_runs(kept: Path, cycle: int, reason: str) -> None:
+    journal = journals.read(kept / "0000.journal")
+    journal.entries[0] = replace(journal.entries[0], cycle=cycle)
+    program = kept / "program"
+    program.mkdir()
+    for name in (FILE_NAME, "0000.npz"):
+        shutil.move(kept / name, program)
+    journals.write(journal, program / "0000.journal")
+    to = "mkdir -p $OPENWAFER_JOURNAL $OPENWAFER_FINAL_STATE; cp *.npz $OPENWAFER_FINAL_STATE"
+    (program / "commands_wse3.sh").write_text(f"{to}; cp *.journal $OPENWAFER_JOURNAL\n")
+    (outcome,) = run_suite(kept, SuiteOptions("wse3", is_replayed=True), lambda _: None)
+    assert (outcome.has_passed, reason in outcome.reason) == (not reason, True)
