@@ -36,7 +36,7 @@ def test_cs_python_says_how_it_is_used(option: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.splitlines()[0]) == (
         0,
-        "usage: cs_python [--check[=wrap]] SCRIPT [ARGUMENT ...]",
+        "usage: cs_python [--check[=wrap]] [--profile[=FILE]] SCRIPT [ARGUMENT ...]",
     )
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from openwafer.cli.csl_profile import profile
+
 if TYPE_CHECKING:
     from openwafer.sdk.compat.conformance import Outcome
 
@@ -15,6 +17,7 @@ _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opti
 _NAME_WIDTH = 46
 
 csl_app = typer.Typer(help="Compile programs for the simulated fabric.", no_args_is_help=True)
+csl_app.command()(profile)
 
 
 @csl_app.command("compile", context_settings=_PASS_ON)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from openwafer.sdk.door.vendor import vendor_modules
     from openwafer.sdk.fabric import Account, SlotState
     from openwafer.sdk.host import Check, DataType, Order, Region, Runtime, RuntimeOptions
-    from openwafer.sdk.profile import Profile, profile_text
+    from openwafer.sdk.profile import Profile, profile_text, read_profile, write_profile
 
 __all__ = [
     "Account",
@@ -45,7 +45,9 @@ __all__ = [
     "compile",
     "load",
     "profile_text",
+    "read_profile",
     "vendor_modules",
+    "write_profile",
 ]
 
 # Loaded when first used: the simulator takes a second.
@@ -58,7 +60,7 @@ _PLACES: Final = MappingProxyType(
         "CompileOptions": "csl.options",
         "Run": "door.run",
         **dict.fromkeys(("Account", "SlotState"), "fabric"),
-        **dict.fromkeys(("Profile", "profile_text"), "profile"),
+        **dict.fromkeys(("Profile", "profile_text", "read_profile", "write_profile"), "profile"),
         "vendor_modules": "door.vendor",
     }
 )

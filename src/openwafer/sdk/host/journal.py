@@ -36,11 +36,14 @@ from openwafer.sdk.host.operations import (
     Words,
 )
 from openwafer.sdk.host.rules import Rules
+from openwafer.sdk.program import file
+from openwafer.sdk.program.program import Program
 
 FORMAT: Final = "openwafer-journal"
 VERSION: Final = 1
 JOURNAL_VARIABLE: Final = "OPENWAFER_JOURNAL"
-"""Environment variable with a folder that each run writes its journal to, under the next number."""
+"""Environment variable with a folder that each run writes its journal to, under the next number,
+and its program beside."""
 
 _OPERATIONS: Final = MappingProxyType(
     {
@@ -187,6 +190,18 @@ def path_of_environment() -> Path | None:
     folder = Path(name)
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{len(list(folder.glob('*.journal'))):04}.journal"
+
+
+def program_beside(folder: Path, digest: str) -> Path:
+    """Where a folder of journals keeps the program of that digest."""
+    return folder / f"{digest}.program.zip"
+
+
+def keep_program(program: Program, digest: str, folder: Path) -> None:
+    """Write a program beside the journals of its runs, once."""
+    path = program_beside(folder, digest)
+    if not path.is_file():
+        file.write(program, path)
 
 
 def checksum(words: Words | None) -> str | None:

@@ -57,15 +57,17 @@ class LineCycles:
 
 
 class CodeCounters:
-    """The counters of all PEs of a simulation that has not begun yet."""
+    """The counters of all PEs of a simulation that has not begun yet.
+
+    Attributes:
+        modules: the code of each image.
+    """
 
     def __init__(self, program: Program, simulator: Simulator) -> None:
         self._program = program
         generation = GENERATIONS[program.arch]
-        self._counters = [
-            tuple(counters_of(text.parse(image.code, image.name), generation))
-            for image in program.images
-        ]
+        self.modules = [text.parse(image.code, image.name) for image in program.images]
+        self._counters = [tuple(counters_of(module, generation)) for module in self.modules]
         sizes = np.array([len(counters) for counters in self._counters])
         ends = np.cumsum(sizes[program.images_by_number])
         self._first = ends - sizes[program.images_by_number]

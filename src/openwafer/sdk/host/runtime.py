@@ -30,7 +30,7 @@ from openwafer.sdk.host.copies import region_memory
 from openwafer.sdk.host.ending import Ending, judged_at_end
 from openwafer.sdk.host.engine import MAX_THREADS, EngineKind, engine_kind_of_environment
 from openwafer.sdk.host.final_state import write_if_asked
-from openwafer.sdk.host.journal import Journal, Recorder, path_of_environment
+from openwafer.sdk.host.journal import Journal, Recorder, keep_program, path_of_environment
 from openwafer.sdk.host.line_cycles import BookedRun, CodeCounters, LineCycles, not_counted
 from openwafer.sdk.host.memory_dump import MemoryDump, dump_memory
 from openwafer.sdk.host.operations import (
@@ -176,10 +176,14 @@ class Runtime:
 
     def _recorded(self, interpreter: Interpreter) -> Callable[[Operation], Words | None]:
         """What carries operations out; where a journal is wanted, it keeps them, too."""
-        path = self._options.journal or path_of_environment()
+        own = self._options.journal
+        path = own or path_of_environment()
         if path is None:
             return interpreter.carry_out
-        journal = Journal(digest_of(self.program), self._rules)
+        digest = digest_of(self.program)
+        if own is None:
+            keep_program(self.program, digest, path.parent)
+        journal = Journal(digest, self._rules)
         return Recorder(interpreter, journal, path).carry_out
 
     def run(self) -> None:

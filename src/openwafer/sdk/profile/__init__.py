@@ -1,7 +1,18 @@
 """The profile of a run: where its cycles went, by PEs, tasks, functions and lines."""
 
+from openwafer.sdk.profile.file import read_profile
+from openwafer.sdk.profile.forms import write_profile
 from openwafer.sdk.profile.model import Profile
+from openwafer.sdk.profile.recorded import profile_of_journal
 from openwafer.sdk.profile.taking import Grouping, profile_of
 from openwafer.sdk.profile.text import profile_text
 
-__all__ = ["Grouping", "Profile", "profile_of", "profile_text"]
+__all__ = [
+    "Grouping",
+    "Profile",
+    "profile_of",
+    "profile_of_journal",
+    "profile_text",
+    "read_profile",
+    "write_profile",
+]

@@ -15,7 +15,6 @@ from openwafer.sdk.compiler.memory_map import MemoryUse
 from openwafer.sdk.fabric import Account, SlotState
 from openwafer.sdk.host import LineCycles
 from openwafer.sdk.host.line_cycles import BookedRun
-from openwafer.sdk.ir import text
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.ir.suspension import callees
 from openwafer.sdk.profile import model
@@ -58,7 +57,7 @@ def profile_of(
     groups = tuple(
         _group(run, account, name, own) for name, own in _grouped(program, chosen, by).items()
     )
-    modules = _modules(program)
+    modules = run.counters.modules
     used = {(one.file, one.line, one.function) for group in groups for one in group.lines}
     return model.Profile(
         program=digest_of(program),
@@ -156,10 +155,6 @@ def _images(program: Program) -> Iterator[model.ImageInfo]:
     for (name, use), num_pes in sizes.items():
         words = use.data_words, use.code_words, use.left_words
         yield model.ImageInfo(name, num_pes, *(WORD_BYTES * number for number in words))
-
-
-def _modules(program: Program) -> list[Module]:
-    return [text.parse(image.code, image.name) for image in program.images]
 
 
 def _tasks(program: Program, modules: Sequence[Module]) -> tuple[model.TaskInfo, ...]:

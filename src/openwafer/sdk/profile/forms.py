@@ -1,0 +1,38 @@
+"""Files of a profile, each in the form that its name asks for."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from openwafer.atomic_file import write_text
+from openwafer.config import PathLike, path_of
+from openwafer.diagnostics import error
+from openwafer.sdk.profile import file
+from openwafer.sdk.profile.model import Profile
+from openwafer.sdk.profile.text import profile_text
+
+FORMS: Final[Mapping[str, Callable[[Profile], str]]] = MappingProxyType(
+    {".json": file.content, ".txt": profile_text}
+)
+"""What a file holds, by the end of its name; of two that fit the first."""
+
+
+def form_of(path: PathLike) -> Callable[[Profile], str]:
+    """What makes the content of a file. Raises OpenwaferError for a name of no form."""
+    name = path_of(path, "path").name
+    for end, form in FORMS.items():
+        if name.endswith(end):
+            return form
+    raise error(
+        "profile-form",
+        f"the name of {path} does not say which form the profile shall have",
+        help=f"end it with {', '.join(FORMS)}",
+    )
+
+
+def write_profile(profile: Profile, path: PathLike) -> None:
+    """Write a profile to a file: as JSON for ``.json``, as tables for ``.txt``.
+
+    Raises OpenwaferError for another name, OSError where the disk refuses.
+    """
+    write_text(path_of(path, "path"), form_of(path)(profile))

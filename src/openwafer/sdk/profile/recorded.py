@@ -1,0 +1,60 @@
+"""Profiles of runs that are over, from their journals."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from openwafer.diagnostics import error
+from openwafer.sdk.host import journal as journals
+from openwafer.sdk.host import replay
+from openwafer.sdk.host.journal import Journal, program_beside
+from openwafer.sdk.profile.model import Profile
+from openwafer.sdk.profile.taking import Grouping, profile_of
+from openwafer.sdk.program import file
+from openwafer.sdk.program.digest import digest_of
+from openwafer.sdk.program.program import Program
+
+
+def profile_of_journal(program: Program, journal: Journal, by: Grouping = Grouping.FILE) -> Profile:
+    """Do a run again with its time booked and its code counting, and take its profile.
+
+    Raises OpenwaferError when the journal is of another program, or something comes out otherwise.
+    """
+    again = replay(program, journal, has_account=True, has_line_cycles=True)
+    assert again.booked is not None
+    profile = profile_of(again.booked, by=by)
+    if journal.interrupted_at is None:
+        return profile
+    told = f"the user interrupted the run at cycle {journal.interrupted_at:,}"
+    return replace(profile, failure=f"{told}, in the operation behind the last one that is here")
+
+
+def runs_in(folder: Path, program: Program | None = None) -> list[tuple[Program, Journal]]:
+    """Runs whose journals lie in a folder, in their order, each with its program.
+
+    Args:
+        folder: of journals, with the programs beside them.
+        program: only its runs; None for those of all programs.
+
+    Raises:
+        OpenwaferError: there is no run, or none of the program.
+    """
+    kept = [journals.read(path) for path in sorted(folder.glob("*.journal"))]
+    if not kept:
+        raise error(
+            "profile-no-run",
+            "the script has run no program on the simulated fabric",
+            help="profile a script that loads a program and runs it: SdkRuntime(...).load(), run()",
+        )
+    if program is None:
+        return [(file.read(program_beside(folder, one.program)), one) for one in kept]
+    wanted = digest_of(program)
+    runs = [(program, one) for one in kept if one.program == wanted]
+    if not runs:
+        others = ", ".join(sorted({one.program[:12] for one in kept}))
+        raise error(
+            "profile-foreign-run",
+            f"the script has run other programs, {others}, and none is {wanted[:12]}, the one that"
+            " was asked for",
+            help="name the folder that the script runs, as it is compiled now",
+        )
+    return runs
