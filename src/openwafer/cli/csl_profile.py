@@ -54,7 +54,7 @@ def profile(  # noqa: PLR0913 - a command takes one for each option
     ] = None,
     write: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Write it there, too: .json or .txt; repeatable."),
+        typer.Option(metavar="FILE", help="Write it there, too: .html, .json or .txt; repeatable."),
     ] = None,
     journal: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Profile the run of a journal instead.")

@@ -9,10 +9,11 @@ from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import error
 from openwafer.sdk.profile import file
 from openwafer.sdk.profile.model import Profile
+from openwafer.sdk.profile.page import profile_page
 from openwafer.sdk.profile.text import profile_text
 
 FORMS: Final[Mapping[str, Callable[[Profile], str]]] = MappingProxyType(
-    {".json": file.content, ".txt": profile_text}
+    {".json": file.content, ".html": profile_page, ".txt": profile_text}
 )
 """What a file holds, by the end of its name; of two that fit the first."""
 
@@ -31,7 +32,7 @@ def form_of(path: PathLike) -> Callable[[Profile], str]:
 
 
 def write_profile(profile: Profile, path: PathLike) -> None:
-    """Write a profile to a file: as JSON for ``.json``, as tables for ``.txt``.
+    """Write a profile to a file: ``.json``, a page ``.html``, or tables ``.txt``.
 
     Raises OpenwaferError for another name, OSError where the disk refuses.
     """
