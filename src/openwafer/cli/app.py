@@ -15,6 +15,7 @@ from openwafer.cli.arguments import ConfigFile, NumSystems, Overrides, Run, Trus
 from openwafer.cli.csl import conform, csl_app
 from openwafer.cli.environment import restart_with_defaults
 from openwafer.cli.interrupted import TellingGroup
+from openwafer.cli.scripts import OWN_ARGUMENTS, python
 from openwafer.loss_laws import LawKind
 
 if TYPE_CHECKING:
@@ -606,4 +607,5 @@ def _tell_result(session: "Session", result: "TrainResult") -> None:
 
 
 app.command(rich_help_panel=PROGRAM)(conform)
+app.command(rich_help_panel=TRAIN, context_settings=OWN_ARGUMENTS)(python)
 app.add_typer(csl_app, name="csl", rich_help_panel=PROGRAM)

@@ -1,13 +1,9 @@
 """Provides the vendor's modules to the scripts of this process."""
 
-import importlib
-import sys
-from collections.abc import Sequence
-from functools import partial
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import MappingProxyType, ModuleType
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Final
+
+from openwafer import foreign_modules
 
 PACKAGES: Final = frozenset(
     (
@@ -53,48 +49,6 @@ MODULES: Final = MappingProxyType(
 """The vendor's modules and ours in their place."""
 
 
-class _Loader(Loader):
-    """Gives a module the public names of another, each when it is first asked for."""
-
-    def __init__(self, source: str | None) -> None:
-        self._source = source
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        if self._source is not None:
-            source = importlib.import_module(self._source)
-            vars(module).update(
-                __doc__=source.__doc__,
-                __all__=source.__all__,
-                __getattr__=partial(_public, module.__name__, source),
-            )
-
-
-def _public(module: str, source: ModuleType, name: str) -> Any:
-    if name not in source.__all__:
-        raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
-    return getattr(source, name)
-
-
-class VendorFinder(MetaPathFinder):
-    """Finds the modules of `PACKAGES` and `MODULES`."""
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
-    ) -> ModuleSpec | None:
-        """Return a spec for the vendor's names, None for all others."""
-        if fullname in PACKAGES or fullname in MODULES:
-            loader = _Loader(MODULES.get(fullname))
-            return ModuleSpec(fullname, loader, is_package=fullname in PACKAGES)
-        return None
-
-
 def install() -> None:
     """Provide the vendor's modules from now on, before any that is installed."""
-    if not any(isinstance(finder, VendorFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, VendorFinder())
+    foreign_modules.install(PACKAGES, MODULES)

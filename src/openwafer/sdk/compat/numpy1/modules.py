@@ -10,6 +10,7 @@ from types import CodeType, ModuleType
 from typing import Final
 
 import openwafer
+from openwafer import foreign_scripts
 from openwafer.sdk.compat.numpy1 import rewriting
 
 _INSTALLED: Final = ("site-packages", "dist-packages")
@@ -57,7 +58,4 @@ def run_as_main(script: Path) -> None:
     if not any(isinstance(finder, ScriptFinder) for finder in sys.meta_path):
         place = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else 0
         sys.meta_path.insert(place, ScriptFinder())
-    main = ModuleType("__main__")
-    main.__file__ = str(script)
-    sys.modules["__main__"] = main
-    exec(rewriting.compiled(script.read_bytes(), str(script)), vars(main))
+    foreign_scripts.run_as_main(script, rewriting.compiled(script.read_bytes(), str(script)))

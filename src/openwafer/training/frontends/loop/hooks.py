@@ -266,6 +266,10 @@ class LoopHooks(ModelHooks):
         assert self._systems is not None
         self._systems.names_with_gradients(names=names)
 
+    def has_gradients(self, optimizer: Optimizer) -> bool:
+        """Whether a parameter of an optimizer has a gradient."""
+        return not self.gradients.names.isdisjoint(self._names[optimizer])
+
     def settled(self) -> LoopRecords:
         """The records, up to date between two steps with what the loop has written to."""
         self.records.settle()

@@ -187,6 +187,7 @@ class StreamedLoop:
             _standing_in(_function_of(model), self._run_forward), model
         )
         self._is_waiting = True
+        self._begins_without_gradients = False
         model.forward = self._waiting_forward
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
@@ -219,11 +220,12 @@ class StreamedLoop:
         planned = self._planned
         if planned is not None and planned.has_room_for(args[1:], kwargs):
             return function(*args, **kwargs)
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() and not self._begins_without_gradients:
             with nullcontext() if planned is None else planned.metering(self._on_device()):
                 return function(*args, **kwargs)
         try:
-            self._begin(args[1:], dict(kwargs))
+            with torch.enable_grad():
+                self._begin(args[1:], dict(kwargs))
         except OpenwaferError:
             raise
         except Exception:
@@ -327,6 +329,16 @@ class StreamedLoop:
                 yield parameter.grad
         for optimizer in self._optimizers:
             yield from filter(torch.is_tensor, pytree.tree_leaves([*optimizer.state.values()]))
+
+    def begin_without_gradients(self) -> None:
+        """Let a forward without gradients begin the stream, too: of a loop that only evaluates."""
+        self._begins_without_gradients = True
+
+    def has_gradients(self, optimizer: Optimizer) -> bool:
+        """Whether a parameter of an optimizer has a gradient; nothing is read."""
+        if isinstance(self._hooks, LoopHooks):
+            return self._hooks.has_gradients(optimizer)
+        return any(parameter.grad is not None for parameter in parameters_of(optimizer))
 
     @property
     def plan(self) -> PlanRecord | None:

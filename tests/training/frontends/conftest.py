@@ -1,0 +1,31 @@
+"""Tests of front ends compute on one thread, and each begins without a program."""
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+import torch
+
+from openwafer.training.frontends.session.program import end
+
+
+@pytest.fixture(autouse=True)
+def one_thread_and_no_program() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    end()
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Scripts leave this process as it was."""
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cerebras"]:
+        del sys.modules[name]
