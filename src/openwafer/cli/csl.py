@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from openwafer.cli.csl_profile import profile
+from openwafer.cli.csl_profile import diff, profile
 
 if TYPE_CHECKING:
     from openwafer.sdk.compat.conformance import Outcome
@@ -18,6 +18,7 @@ _NAME_WIDTH = 46
 
 csl_app = typer.Typer(help="Compile programs for the simulated fabric.", no_args_is_help=True)
 csl_app.command()(profile)
+csl_app.command()(diff)
 
 
 @csl_app.command("compile", context_settings=_PASS_ON)

@@ -54,7 +54,9 @@ def profile(  # noqa: PLR0913 - a command takes one for each option
     ] = None,
     write: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Write it there, too: .html, .json or .txt; repeatable."),
+        typer.Option(
+            metavar="FILE", help="Write it there, too: .html, .json, .speedscope.json, .txt."
+        ),
     ] = None,
     journal: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Profile the run of a journal instead.")
@@ -88,6 +90,20 @@ def profile(  # noqa: PLR0913 - a command takes one for each option
         )
     _check_names(options)
     _show(profile_of_journal(program, read(journal), Grouping(by)), options)
+
+
+def diff(
+    before: Annotated[Path, typer.Argument(metavar="A", help="A profile as JSON.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
+    rows: Annotated[int, typer.Option(min=1, help="Most rows of the table of lines.")] = 20,
+) -> None:
+    """Compare two profiles, state by state and line by line.
+
+    A line is the same in both where the texts of their sources have it in common.
+    """
+    from openwafer.sdk.profile import difference_text, read_profile
+
+    print(difference_text(read_profile(before), read_profile(after), rows), end="")
 
 
 def profile_script(script: Sequence[str], options: ProfileOptions, out: Path | None = None) -> int:

@@ -100,5 +100,5 @@ def test_a_map_of_64_by_64_cells_is_small(profile: Profile) -> None:
 def test_a_file_has_the_form_that_its_name_asks_for(profile: Profile, tmp_path: Path) -> None:
     write_profile(profile, tmp_path / "p.html")
     assert (tmp_path / "p.html").read_text(encoding="utf-8") == profile_page(profile)
-    with pytest.raises(OpenwaferError, match=r"end it with \.json, \.html"):
+    with pytest.raises(OpenwaferError, match=r"json, \.html, \.txt"):
         write_profile(profile, tmp_path / "p.pdf")

@@ -84,7 +84,7 @@ def test_a_run_that_was_interrupted_says_so(folder: Path) -> None:
     ("words", "told"),
     [
         ((), "error[profile-of-what]"),
-        (("--write", "p.pdf", "--", "run.py"), "end it with .json"),
+        (("--write", "p.pdf", "--", "run.py"), "end it with .speedscope.json, .json"),
         (("--journal", "none.journal"), "error[journal-missing]"),
     ],
 )

@@ -43,9 +43,9 @@ comptime {
 """
 
 
-def two_commands(folder: Path) -> wafer.Compiled:
-    """The program above, compiled."""
+def two_commands(folder: Path, code: str = CODE) -> wafer.Compiled:
+    """The program above, compiled, or one with other code."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "layout.csl").write_text(LAYOUT, encoding="utf-8")
-    (folder / "pe.csl").write_text(CODE, encoding="utf-8")
+    (folder / "pe.csl").write_text(code, encoding="utf-8")
     return wafer.compile(folder / "layout.csl")

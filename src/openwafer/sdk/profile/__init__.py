@@ -1,5 +1,6 @@
 """The profile of a run: where its cycles went, by PEs, tasks, functions and lines."""
 
+from openwafer.sdk.profile.difference import difference_text
 from openwafer.sdk.profile.file import read_profile
 from openwafer.sdk.profile.forms import write_profile
 from openwafer.sdk.profile.model import Profile
@@ -10,6 +11,7 @@ from openwafer.sdk.profile.text import profile_text
 __all__ = [
     "Grouping",
     "Profile",
+    "difference_text",
     "profile_of",
     "profile_of_journal",
     "profile_text",

@@ -10,10 +10,16 @@ from openwafer.diagnostics import error
 from openwafer.sdk.profile import file
 from openwafer.sdk.profile.model import Profile
 from openwafer.sdk.profile.page import profile_page
+from openwafer.sdk.profile.speedscope import speedscope_text
 from openwafer.sdk.profile.text import profile_text
 
 FORMS: Final[Mapping[str, Callable[[Profile], str]]] = MappingProxyType(
-    {".json": file.content, ".html": profile_page, ".txt": profile_text}
+    {
+        ".speedscope.json": speedscope_text,
+        ".json": file.content,
+        ".html": profile_page,
+        ".txt": profile_text,
+    }
 )
 """What a file holds, by the end of its name; of two that fit the first."""
 
@@ -32,7 +38,10 @@ def form_of(path: PathLike) -> Callable[[Profile], str]:
 
 
 def write_profile(profile: Profile, path: PathLike) -> None:
-    """Write a profile to a file: ``.json``, a page ``.html``, or tables ``.txt``.
+    """Write a profile to a file.
+
+    As the end of its name says: ``.json``, ``.speedscope.json`` for that viewer, a page ``.html``,
+    tables ``.txt``.
 
     Raises OpenwaferError for another name, OSError where the disk refuses.
     """

@@ -83,17 +83,20 @@ def by_function(profile: Profile) -> tuple[CodeTime, ...]:
     return _summed(profile.lines(), lambda one: one.function)
 
 
-def by_task(profile: Profile) -> tuple[CodeTime, ...]:
-    """Tasks with all that no other task calls, those with most cycles first."""
+def task_of(profile: Profile) -> Callable[[str], str]:
+    """What gives the task of a function; :data:`SHARED` where more than one reaches it."""
     owners: dict[str, set[str]] = defaultdict(set)
     for task in profile.tasks:
         for function in task.reaches:
             owners[function].add(task.function)
+    return lambda function: min(owners[function]) if len(owners[function]) == 1 else SHARED
+
+
+def by_task(profile: Profile) -> tuple[CodeTime, ...]:
+    """Tasks with all that no other task calls, those with most cycles first."""
     notes = {task.function: ", ".join(task.started_by) for task in profile.tasks}
-    found = _summed(
-        profile.lines(),
-        lambda one: min(owners[one.function]) if len(owners[one.function]) == 1 else SHARED,
-    )
+    task = task_of(profile)
+    found = _summed(profile.lines(), lambda one: task(one.function))
     return tuple(replace(one, note=notes.get(one.name, "")) for one in found)
 
 

@@ -52,31 +52,39 @@ def _head(profile: Profile) -> str:
     return "\n".join(lines)
 
 
-def aligned(rows: Sequence[Sequence[str]], num_texts: int = 1) -> str:
-    """Rows of a table, the first `num_texts` columns to the left and the others to the right.
-
-    The last column is not filled up.
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if number < num_texts else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
-
-
-def _table(
-    title: str, rows: Sequence[Sequence[str]], num_texts: int = 1, max_rows: int | None = None
+def table(
+    title: str,
+    rows: Sequence[Sequence[str]],
+    num_texts: int = 1,
+    max_rows: int | None = None,
+    *,
+    has_text_last: bool = False,
 ) -> str:
-    """A table with a head; empty without rows."""
+    """A table with a head row; empty without others.
+
+    Args:
+        title: above it.
+        rows: of cells.
+        num_texts: columns that begin in one place, from the first on; the others end in one.
+        max_rows: of those below the head, the most that are shown; None for all.
+        has_text_last: the last column begins in one place, too.
+    """
     if len(rows) < 2:
         return ""
     kept = rows if max_rows is None else rows[: max_rows + 1]
     left = len(rows) - len(kept)
-    more = f"\nand {counted(left, 'row')} more" if left else ""
-    return f"{title}\n{aligned(kept, num_texts)}{more}"
+    more = [f"and {counted(left, 'row')} more"] if left else []
+    widths = [max(map(len, column)) for column in zip(*kept, strict=True)]
+    is_text = [number < num_texts for number in range(len(widths))]
+    is_text[-1] |= has_text_last
+    lines = (
+        "  ".join(
+            cell.ljust(width) if left_bound else cell.rjust(width)
+            for cell, width, left_bound in zip(row, widths, is_text, strict=True)
+        ).rstrip()
+        for row in kept
+    )
+    return "\n".join([title, *lines, *more])
 
 
 def _states(profile: Profile) -> str:
@@ -91,7 +99,7 @@ def _states(profile: Profile) -> str:
         )
         for one in tables.by_state(profile)
     ]
-    return _table("What threads did or waited for, cycles of all PEs", rows, 2)
+    return table("What threads did or waited for, cycles of all PEs", rows, 2)
 
 
 def _groups(profile: Profile, max_rows: int) -> str:
@@ -110,7 +118,7 @@ def _groups(profile: Profile, max_rows: int) -> str:
         )
         place = f"({group.x}, {group.y}) {group.width} x {group.height}"
         rows.append((group.name, place, f"{group.num_pes:,}", *(share(n, whole) for n in parts)))
-    return _table("Groups of PEs, shares of their cycles", rows, 2, max_rows)
+    return table("Groups of PEs, shares of their cycles", rows, 2, max_rows)
 
 
 def _code(kind: str, times: Sequence[CodeTime], profile: Profile, max_rows: int) -> str:
@@ -126,7 +134,7 @@ def _code(kind: str, times: Sequence[CodeTime], profile: Profile, max_rows: int)
         )
         for one in times
     ]
-    return _table(f"Cycles of main threads by {kind}", rows, 1 + has_notes, max_rows)
+    return table(f"Cycles of main threads by {kind}", rows, 1 + has_notes, max_rows)
 
 
 def _lines(profile: Profile, max_rows: int) -> str:
@@ -144,11 +152,7 @@ def _lines(profile: Profile, max_rows: int) -> str:
                 "| " + written(sources.get(one.file, ()), one.line),
             )
         )
-    if len(rows) > 1:
-        # The last column is text: it is filled up, so that it begins in one place.
-        width = max(len(row[-1]) for row in rows)
-        rows = [(*row[:-1], row[-1].ljust(width)) for row in rows]
-    return _table("Cycles of main threads by line", rows, 1, max_rows)
+    return table("Cycles of main threads by line", rows, 1, max_rows, has_text_last=True)
 
 
 def written(lines: Sequence[str], number: int) -> str:
@@ -163,10 +167,8 @@ def _roofs(profile: Profile) -> str:
         best = "-" if one.best is None else f"{one.best:g}"
         part = "-" if one.best is None else f"{100 * one.share:.1f}%"
         rows.append((one.name, f"{one.rate:.4f}", best, part, one.why))
-    width = max(len(row[-1]) for row in rows)
-    rows = [(*row[:-1], row[-1].ljust(width)) for row in rows]
     nearest = max(roofs, key=lambda one: one.share)
-    return f"{_table('Roofline', rows)}\nnearest to its bound: {nearest.name}"
+    return f"{table('Roofline', rows, has_text_last=True)}\nnearest to its bound: {nearest.name}"
 
 
 def _memory(profile: Profile, max_rows: int) -> str:
@@ -175,4 +177,4 @@ def _memory(profile: Profile, max_rows: int) -> str:
         sizes = image.data_bytes, image.code_bytes, image.left_bytes
         full = share(_MEMORY_BYTES - image.left_bytes, _MEMORY_BYTES)
         rows.append((image.name, f"{image.num_pes:,}", *(f"{size:,}" for size in sizes), full))
-    return _table(f"Memory of a PE, of {_MEMORY_BYTES:,} bytes", rows, 1, max_rows)
+    return table(f"Memory of a PE, of {_MEMORY_BYTES:,} bytes", rows, 1, max_rows)
