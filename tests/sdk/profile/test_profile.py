@@ -1,6 +1,7 @@
 """A profile agrees with what is booked and counted, and with what can be computed by hand."""
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,11 @@ import pytest
 
 import openwafer.sdk as wafer
 from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk.fabric.account import STATES
 from openwafer.sdk.host import replay
 from openwafer.sdk.profile import Grouping, Profile, profile_of, profile_text, tables
+from openwafer.sdk.profile.advice import advice
+from openwafer.sdk.profile.model import SlotTime
 from tests.golden_text import GoldenTexts
 from tests.sdk.door.small_program import small_program
 from tests.sdk.profile.two_commands import two_commands
@@ -130,6 +134,21 @@ def test_a_large_fabric_is_a_map_of_squares_of_pes(folder: Path) -> None:
     assert (cells.columns, cells.rows, cells.pes) == (65, 1, 2)
     (scalar,) = (one for one in cells.layers if one.name == "scalar")
     assert sum(scalar.cycles) * 2 == tables.main_cycles(run.profile().groups[0], "scalar")
+
+
+def test_code_that_waits_for_banks_is_told_what_helps(profile: Profile) -> None:
+    told = {one.state: (round(one.share * 884), one.text) for one in advice(profile)}
+    assert told["turn"][0] == 80
+    assert "banks that differ modulo 4" in told["turn"][1]
+    assert told.keys() == {"scalar", "turn"}
+
+
+@pytest.mark.parametrize("state", [state for state in STATES if state != "beat"])
+def test_each_state_has_its_help(profile: Profile, state: str) -> None:
+    times = (SlotTime("main", state, (4,), 884),)
+    (group,) = profile.groups
+    (told,) = advice(replace(profile, groups=(replace(group, times=times),)))
+    assert (told.state, told.share) == (f"{state} (color 4)", 1.0)
 
 
 def test_tables_of_a_small_program_are_as_kept(profile: Profile, golden: GoldenTexts) -> None:

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.profile import tables
+from openwafer.sdk.profile.advice import advice
 from openwafer.sdk.profile.model import FabricMap, MapLayer, Profile
 from openwafer.sdk.profile.text import share, summary
 
@@ -37,6 +38,7 @@ def profile_page(profile: Profile) -> str:
         tiles=tuple(_tiles(profile)),
         maps=tuple(_drawn(profile.fabric_map, layer) for layer in profile.fabric_map.layers),
         states=_bars(profile),
+        advice=tuple(advice(profile)),
         roofs=tables.roofline(profile),
         sources=tuple(_sources(profile)),
         tasks=tables.by_task(profile),
@@ -51,11 +53,10 @@ def profile_page(profile: Profile) -> str:
 
 def _tiles(profile: Profile) -> Iterator[tuple[str, str, str]]:
     """Name, number, and what to hold it against."""
-    thread, datapath, elements, wavelets = tables.roofline(profile)
+    datapath, elements, wavelets = tables.roofline(profile)
     yield "Cycles", f"{profile.cycles:,}", f"on {profile.num_pes:,} PEs"
-    yield "Main threads in tasks", f"{100 * thread.share:.0f}%", "of all cycles"
     yield "Datapath", f"{100 * datapath.share:.0f}%", "of all cycles with a beat"
-    best = "no vector operations" if elements.best is None else f"at most {elements.best:g}"
+    best = "no vector operations" if elements.best is None else f"at most {elements.best:.3g}"
     yield "Elements a PE and cycle", f"{elements.rate:.3f}", best
     yield "Wavelets a PE and cycle", f"{wavelets.rate:.3f}", "at most 1"
 

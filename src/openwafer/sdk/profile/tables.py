@@ -152,19 +152,32 @@ class Roof:
 def roofline(profile: Profile) -> tuple[Roof, ...]:
     """What the PEs' parts did a cycle on average, against the documented best."""
     pe_cycles = max(1, profile.width * profile.height * profile.cycles)
-    own_cycles = max(1, profile.pe_cycles)
-    busy = own_cycles - sum(main_cycles(group, *_IDLE) for group in profile.groups)
     beats = sum(map(beats_of, profile.groups))
     widths = sorted({(one.best, one.name) for one in profile.operations})
     told = ", ".join(f"@{name} {best}" for best, name in widths) or "no vector operations"
-    best = float(max(widths)[0]) if widths else None
     totals = profile.totals
     return (
-        Roof("main thread, cycles in tasks", busy / own_cycles, 1.0, "one task at a time"),
-        Roof("datapath, beats", beats / own_cycles, 1.0, "a beat a cycle, of all threads"),
-        Roof("elements of operations", totals.elements / pe_cycles, best, told),
-        Roof("wavelets sent by a PE", totals.wavelets / pe_cycles, 1.0, "one a cycle on the ramp"),
+        Roof("beats of operations", beats / max(1, profile.pe_cycles), 1.0, "a beat a cycle"),
+        Roof("elements of operations", totals.elements / pe_cycles, _best_rate(profile), told),
+        Roof("wavelets sent", totals.wavelets / pe_cycles, 1.0, "one a cycle on the ramp"),
     )
 
 
-_IDLE: Final = ("nothing", "blocked task")
+def _best_rate(profile: Profile) -> float | None:
+    """Documented elements a cycle: the mean of lines, each by its cycles in operations.
+
+    Where no code waits for its operations, that of the fastest one; None without any.
+    """
+    best: dict[tuple[str, int, str], int] = {}
+    for one in profile.operations:
+        line = one.file, one.line, one.function
+        best[line] = max(best.get(line, 0), one.best)
+    cycles = dict.fromkeys(best, 0)
+    for counted in profile.lines():
+        line = counted.file, counted.line, counted.function
+        if line in cycles:
+            cycles[line] += counted.operation
+    whole = sum(cycles.values())
+    if whole == 0:
+        return float(max(best.values())) if best else None
+    return sum(best[line] * number for line, number in cycles.items()) / whole

@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 from openwafer.diagnostics import counted
 from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.profile import tables
+from openwafer.sdk.profile.advice import advice
 from openwafer.sdk.profile.model import Profile
 from openwafer.sdk.profile.tables import CodeTime
 
@@ -21,6 +22,7 @@ def profile_text(profile: Profile, max_rows: int = MAX_ROWS) -> str:
     parts = [
         _head(profile),
         _states(profile),
+        _advice(profile),
         _groups(profile, max_rows),
         _code("task", tables.by_task(profile), profile, max_rows),
         _code("function", tables.by_function(profile), profile, max_rows),
@@ -102,6 +104,12 @@ def _states(profile: Profile) -> str:
     return table("What threads did or waited for, cycles of all PEs", rows, 2)
 
 
+def _advice(profile: Profile) -> str:
+    rows: Rows = [("share", "of main threads")]
+    rows += [(f"{100 * one.share:.1f}%", f"{one.state}: {one.text}") for one in advice(profile)]
+    return table("What helps", rows, 0, has_text_last=True)
+
+
 def _groups(profile: Profile, max_rows: int) -> str:
     rows: Rows = [("PEs", "at", "number", "scalar", "beats", "waits for data", "nothing to do")]
     for group in profile.groups:
@@ -162,13 +170,11 @@ def written(lines: Sequence[str], number: int) -> str:
 
 def _roofs(profile: Profile) -> str:
     rows: Rows = [("a PE and cycle", "on average", "at most", "share", "by")]
-    roofs = tables.roofline(profile)
-    for one in roofs:
-        best = "-" if one.best is None else f"{one.best:g}"
+    for one in tables.roofline(profile):
+        best = "-" if one.best is None else f"{one.best:.3g}"
         part = "-" if one.best is None else f"{100 * one.share:.1f}%"
         rows.append((one.name, f"{one.rate:.4f}", best, part, one.why))
-    nearest = max(roofs, key=lambda one: one.share)
-    return f"{table('Roofline', rows, has_text_last=True)}\nnearest to its bound: {nearest.name}"
+    return table("Roofline", rows, has_text_last=True)
 
 
 def _memory(profile: Profile, max_rows: int) -> str:
