@@ -22,9 +22,28 @@ if TYPE_CHECKING:
     from openwafer.sdk.door.one_function import Called, call
     from openwafer.sdk.door.run import Run
     from openwafer.sdk.door.vendor import vendor_modules
-    from openwafer.sdk.fabric import Account, SlotState
-    from openwafer.sdk.host import Check, DataType, Order, Region, Runtime, RuntimeOptions
-    from openwafer.sdk.profile import Profile, profile_text, read_profile, write_profile
+    from openwafer.sdk.fabric import Account, EventKind, SlotState
+    from openwafer.sdk.host import (
+        Check,
+        DataType,
+        Events,
+        Order,
+        Record,
+        RecordOptions,
+        Region,
+        Runtime,
+        RuntimeOptions,
+        read_record,
+    )
+    from openwafer.sdk.profile import (
+        End,
+        Profile,
+        Wavelets,
+        profile_text,
+        read_profile,
+        wavelets,
+        write_profile,
+    )
 
 __all__ = [
     "Account",
@@ -34,19 +53,27 @@ __all__ = [
     "CompileWarning",
     "Compiled",
     "DataType",
+    "End",
+    "EventKind",
+    "Events",
     "Order",
     "Profile",
+    "Record",
+    "RecordOptions",
     "Region",
     "Run",
     "Runtime",
     "RuntimeOptions",
     "SlotState",
+    "Wavelets",
     "call",
     "compile",
     "load",
     "profile_text",
     "read_profile",
+    "read_record",
     "vendor_modules",
+    "wavelets",
     "write_profile",
 ]
 
@@ -54,13 +81,15 @@ __all__ = [
 _PLACES: Final = MappingProxyType(
     {
         **dict.fromkeys(("Check", "DataType", "Order", "Region", "Runtime"), "host"),
+        **dict.fromkeys(("Events", "Record", "RecordOptions", "read_record"), "host"),
         "RuntimeOptions": "host",
         **dict.fromkeys(("Compiled", "CompileWarning", "compile", "load"), "door.compiled"),
         **dict.fromkeys(("Called", "call"), "door.one_function"),
         "CompileOptions": "csl.options",
         "Run": "door.run",
-        **dict.fromkeys(("Account", "SlotState"), "fabric"),
+        **dict.fromkeys(("Account", "EventKind", "SlotState"), "fabric"),
         **dict.fromkeys(("Profile", "profile_text", "read_profile", "write_profile"), "profile"),
+        **dict.fromkeys(("End", "Wavelets", "wavelets"), "profile"),
         "vendor_modules": "door.vendor",
     }
 )

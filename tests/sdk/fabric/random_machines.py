@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.fabric import Simulator, SimulatorOptions
+from openwafer.sdk.fabric import Scope, Simulator, SimulatorOptions
 from openwafer.sdk.program.image import QueueBinding, Symbol, TaskBinding, TaskKind
 from openwafer.sdk.program.routing import (
     ColorConfig,
@@ -26,6 +26,7 @@ from openwafer.sdk.program.routing import (
     Switches,
     SwitchPosition,
 )
+from tests.sdk.fabric.noted import Noted
 from tests.sdk.fabric.python_code import PythonCode, image, program
 from tests.sdk.fabric.random_code import (
     COMMANDS,
@@ -83,6 +84,7 @@ class Trace:
     memory: str
     to_host: tuple[int, ...]
     told: tuple[str, ...]
+    events: str
 
 
 def random_machine(random: Random) -> Machine:
@@ -127,7 +129,9 @@ def build(machine: Machine, options: SimulatorOptions) -> tuple[Simulator, Pytho
 
 def trace_of(machine: Machine, options: SimulatorOptions) -> Trace:
     """Run a machine to its end."""
-    simulator, _code = build(machine, replace(options, landing_log=True, has_account=True))
+    options = replace(options, landing_log=True, has_account=True, scope=Scope())
+    simulator, _code = build(machine, options)
+    noted = Noted(simulator)
     try:
         end = str(simulator.run_until_idle(CYCLES))
         simulator.run_until_command_done()
@@ -148,6 +152,7 @@ def trace_of(machine: Machine, options: SimulatorOptions) -> Trace:
         memory.hexdigest(),
         tuple(to_host),
         tuple(str(one) for one in simulator.findings()),
+        hashlib.sha256(str(noted.lists()).encode()).hexdigest(),
     )
 
 

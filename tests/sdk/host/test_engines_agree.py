@@ -7,12 +7,13 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
-from openwafer.sdk.fabric import Account, Simulator, SimulatorOptions
+from openwafer.sdk.fabric import Account, Scope, Simulator, SimulatorOptions
 from openwafer.sdk.host.engine import EngineKind, build_engine
 from openwafer.sdk.host.final_state import FinalState, difference, final_state
 from openwafer.sdk.program.program import Program
 from tests.sdk.csl.language.test_language_pages import EXAMPLES, EXPORTED, LAYOUT, Example
 from tests.sdk.fabric.account_laws import check_laws
+from tests.sdk.fabric.noted import Noted
 
 MAX_CYCLES = 20_000
 IN_DEFAULT_TESTS = ("operations-", "control-flow-")
@@ -29,11 +30,17 @@ def compiled(example: Example, folder: Path) -> Program:
     return build_program(folder / "layout.csl", CompileOptions(arch=example.arch))
 
 
-def ran(program: Program, kind: EngineKind) -> tuple[FinalState, str, Account]:
-    """State behind every exported function without parameters, one after the other; what failed."""
+def ran(
+    program: Program, kind: EngineKind
+) -> tuple[FinalState, str, Account, dict[str, list[int]]]:
+    """State behind every exported function without parameters, one after the other; what failed.
+
+    Also the account of time, and events by column.
+    """
     engine = build_engine(program, kind)
-    options = SimulatorOptions(has_account=True)
+    options = SimulatorOptions(has_account=True, scope=Scope())
     simulator = Simulator(program, engine.run_address, engine.element_address, options)
+    noted = Noted(simulator)
     names = [name.name for name in program.host_names if name.inputs == ()]
     failure = ""
     try:
@@ -46,7 +53,7 @@ def ran(program: Program, kind: EngineKind) -> tuple[FinalState, str, Account]:
             simulator.run_until_idle(MAX_CYCLES)
     except OpenwaferError as error:
         failure = str(error)
-    return final_state(program, simulator), failure, simulator.account()
+    return final_state(program, simulator), failure, simulator.account(), noted.lists()
 
 
 def compare(example: Example, folder: Path) -> None:
@@ -55,6 +62,7 @@ def compare(example: Example, folder: Path) -> None:
     assert native[1] == interpreted[1]
     assert difference(native[0], interpreted[0]) == ""
     assert native[2].cycles.tolist() == interpreted[2].cycles.tolist()
+    assert native[3] == interpreted[3]
     check_laws(native[2])
 
 

@@ -14,7 +14,15 @@ from openwafer.sdk.compiler.artifacts import compilation_of
 from openwafer.sdk.compiler.pipeline import compile_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.door.run import Run
-from openwafer.sdk.host import Check, Replayed, RuntimeOptions, read_program, replay
+from openwafer.sdk.host import (
+    Check,
+    RecordOptions,
+    Replayed,
+    RuntimeOptions,
+    read_program,
+    record_options,
+    replay,
+)
 from openwafer.sdk.program.program import HostName, Program
 
 Param: TypeAlias = bool | int | float | np.generic
@@ -64,6 +72,7 @@ class Compiled:
         account: bool = False,
         line_cycles: bool = False,
         profile: bool = False,
+        record: RecordOptions | PathLike | None = None,
     ) -> Run:
         """Put the program on a simulated fabric and start it.
 
@@ -73,14 +82,22 @@ class Compiled:
             account: book where the cycles of each PE go, for :meth:`Run.account`.
             line_cycles: count the cycles of every line, for :meth:`Run.line_cycles`.
             profile: both of them, for :meth:`Run.profile`.
+            record: file that gets what happens on the fabric, for :func:`read_record`; with options
+                also what of it.
         """
         options = replace(options, check=Check.ERROR) if check else options
         options = replace(options, has_account=True) if account or profile else options
         options = replace(options, has_line_cycles=True) if line_cycles or profile else options
+        options = replace(options, record=record_options(record) or options.record)
         return Run(self.program, options)
 
     def replay(
-        self, journal: PathLike, *, until: int | None = None, account: bool = False
+        self,
+        journal: PathLike,
+        *,
+        until: int | None = None,
+        account: bool = False,
+        record: RecordOptions | PathLike | None = None,
     ) -> Replayed:
         """Do a run again that kept a journal: ``RuntimeOptions(log_folder=None, journal=...)``.
 
@@ -88,13 +105,14 @@ class Compiled:
             journal: its file.
             until: end with this cycle, also in the middle of an operation; None does all of them.
             account: book where the cycles of each PE go, for ``simulator.account()``.
+            record: file that gets what happens, as in :meth:`run`.
 
         Raises:
             OpenwaferError: the journal is damaged or of another program, or something came out
                 otherwise than in the run.
         """
         journal = path_of(journal, "journal")
-        return replay(self.program, journal, until=until, has_account=account)
+        return replay(self.program, journal, until=until, has_account=account, record=record)
 
     def save(self, folder: PathLike) -> None:
         """Write what ``cslc -o folder`` writes, for host scripts and :func:`load`."""

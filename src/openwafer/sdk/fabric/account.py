@@ -140,6 +140,8 @@ def book_own(s: State, pe: int, row: int) -> int:
         s[cells + w.IN_TURN] += s[box + mb.TURNS]
         s[cells + w.IN_DRAIN] += s[box + mb.DRAINS]
         s[box + mb.BEATS] = s[box + mb.PAUSES] = s[box + mb.TURNS] = s[box + mb.DRAINS] = 0
+        for k in range(4):
+            s[row + w.A_NOTED + k] = 0
     return total
 
 

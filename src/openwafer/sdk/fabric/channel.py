@@ -1,6 +1,6 @@
 """The channels of a router: for each color what it takes and the wavelets that it holds."""
 
-from openwafer.sdk.fabric import queues, route
+from openwafer.sdk.fabric import events, queues, route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import channel_row, route_row, router_row
@@ -21,6 +21,10 @@ def fill_takes(row: Array, color: int, word: int) -> None:
 def set_route(s: State, pe: int, color: int, word: int) -> None:
     """Give a color another configuration."""
     row = router_row(pe)
+    if events.is_noted(s, pe):
+        before = s[route_row(pe, color)]
+        where = events.of_color(color)
+        events.note(s, w.E_SWITCH, pe, where, route.position_of(word), route.position_of(before))
     s[route_row(pe, color)] = word
     sides = 0 if word & route.TORN_BIT else route.receives(word)
     for direction in range(5):

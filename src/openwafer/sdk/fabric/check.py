@@ -14,7 +14,7 @@ from typing import Final
 
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.arch.vector_ops import MOVE_OF_ANY_WIDTH, VECTOR_OPS
-from openwafer.sdk.fabric import control, overrun, queues, vector
+from openwafer.sdk.fabric import control, events, overrun, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, lowest_bit
 from openwafer.sdk.fabric.operand import ADDRESS_MASK, SIGN, WORD_MASK
@@ -74,10 +74,10 @@ def tell(s: State, pe: int, who: int, finding: int, detail: int, cycle: int) -> 
     image = s[processor_row(pe) + w.P_IMAGE]
     where = image << overrun.IMAGE_SHIFT | place << overrun.SLOT_SHIFT | finding
     if overrun.is_news(s, pe, where, cycle):
-        entry = s[processor_row(pe) + w.P_ENTRY]
-        who = place << overrun.PLACE_SHIFT | entry << overrun.ENTRY_SHIFT
-        who |= slot << overrun.SLOT_SHIFT | finding
-        queues.record_at(s, w.E_FINDING, pe, who, detail, cycle)
+        where = events.of_slot(slot) + events.of_place(place)
+        number = finding | s[processor_row(pe) + w.P_ENTRY] << overrun.ENTRY_SHIFT
+        row = events.tell(s, w.E_FINDING, pe, where, number, detail)
+        s[row + w.E_CYCLE] = cycle
 
 
 @compiled

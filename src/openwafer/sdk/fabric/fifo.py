@@ -51,7 +51,7 @@ def push(s: State, pe: int, row: int, value: int) -> None:
     if s[row + w.F_WAS_EMPTY]:
         s[row + w.F_WAS_EMPTY] = 0
         if s[row + w.F_ACTIVATE_PUSH] >= 0:
-            queues.activate(s, pe, s[row + w.F_ACTIVATE_PUSH])
+            queues.activate(s, pe, s[row + w.F_ACTIVATE_PUSH], w.CAUSE_FIFO, w.NO_SLOT)
 
 
 @compiled
@@ -64,5 +64,5 @@ def pop(s: State, pe: int, row: int) -> int:
     if s[row + w.F_WAS_FULL]:
         s[row + w.F_WAS_FULL] = 0
         if s[row + w.F_ACTIVATE_POP] >= 0:
-            queues.activate(s, pe, s[row + w.F_ACTIVATE_POP])
+            queues.activate(s, pe, s[row + w.F_ACTIVATE_POP], w.CAUSE_FIFO, w.NO_SLOT)
     return value

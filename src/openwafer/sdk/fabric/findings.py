@@ -11,6 +11,7 @@ from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE, element_words
 from openwafer.sdk.fabric import check, overrun
 from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.events import slot_and_place
 from openwafer.sdk.fabric.variables import Stretch, stretch_at, stretches
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.image import Image
@@ -152,19 +153,21 @@ class Found:
         return (self.second >> check.COLOR_SHIFT - check.SLOT_SHIFT) - 1
 
 
-def read_event(cycle: int, pe: int, a: int, b: int) -> Found:
-    """A mistake from its event."""
-    kind, operand = mb.read_finding(a & overrun.OPERAND_MASK)
+def read_event(event: tuple[int, ...]) -> Found:
+    """A mistake from the words of its event."""
+    _, cycle, pe, where, number, data = event
+    kind, operand = mb.read_finding(number & overrun.OPERAND_MASK)
+    slot, place = slot_and_place(where)
     return Found(
         cycle=cycle,
         pe=pe,
-        place=a >> overrun.PLACE_SHIFT,
+        place=place,
         kind=kind,
         operand=operand,
-        slot=(a >> overrun.SLOT_SHIFT) & overrun.SLOT_MASK,
-        entry=(a >> overrun.ENTRY_SHIFT) & overrun.ENTRY_MASK,
-        first=b & 0xFFFFFFFF,
-        second=(b >> check.SLOT_SHIFT) & 0xFFFFFFFF,
+        slot=slot,
+        entry=number >> overrun.ENTRY_SHIFT,
+        first=data & 0xFFFFFFFF,
+        second=(data >> check.SLOT_SHIFT) & 0xFFFFFFFF,
     )
 
 

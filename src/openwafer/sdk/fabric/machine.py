@@ -21,10 +21,11 @@ from openwafer.sdk.fabric.engine import (
     NativeFunction,
     advance_all,
 )
+from openwafer.sdk.fabric.events import Rows, Scope, look_at, rows_of
 from openwafer.sdk.fabric.load import load
 from openwafer.sdk.fabric.report import Lost, Report
 from openwafer.sdk.fabric.snapshots import Identity, Snapshot, put_back, taken, version
-from openwafer.sdk.fabric.state import Array, Tables, events_of
+from openwafer.sdk.fabric.state import Array, Tables
 from openwafer.sdk.fabric.variables import bits_of_words, fill_unwritten
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.digest import digest_of
@@ -58,20 +59,6 @@ class Stop(IntEnum):
     DRAIN = w.STOP_DRAIN
     """Events have to be taken."""
     ERROR = w.STOP_ERROR
-
-
-class EventKind(IntEnum):
-    """What a machine tells the host; see :mod:`openwafer.sdk.fabric.words`."""
-
-    LANDING = w.E_LANDING
-    SINK = w.E_SINK
-    PRINT = w.E_PRINT
-    LOST = w.E_LOST
-    FINDING = w.E_FINDING
-
-
-Event: TypeAlias = tuple[int, int, int, int, int, str]
-"""Kind, cycle, PE, two words, and the text of a print."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +130,11 @@ class Machine(Protocol):
     def count_code(self, addresses: NDArray[np.int64]) -> None:
         """Let code that counts do so from a native address on, each PE's from its own."""
 
-    def events(self) -> Iterator[Event]:
-        """Take what was recorded for the host since it was last asked, band by band."""
+    def events(self) -> Iterator[tuple[Rows, str]]:
+        """Take what was noted since it was last asked, band by band, with the text of all prints.
+
+        The data of a print is the number of its first character.
+        """
 
     def statistics(self) -> Statistics:
         """Counts since the start."""
@@ -174,6 +164,7 @@ class MachineOptions:
 
     num_bands: int
     landing_log: bool
+    scope: Scope | None
     stops_at_overrun: bool
     is_checked: bool
     has_plans: bool
@@ -202,7 +193,7 @@ class Engine(Machine):
         self._options = options
         self._run = NativeFunction(run_address, RUN_TYPE)
         self._element = NativeFunction(element_address, ELEMENT_TYPE)
-        self.state[w.G_LOG] = options.landing_log
+        look_at(self.states, options.scope, has_landings=options.landing_log)
         self.state[w.G_STOPS_AT_OVERRUN] = options.stops_at_overrun
         self.state[w.G_IS_CHECKED] = options.is_checked
         self.state[w.G_HAS_PLANS] = options.has_plans
@@ -320,15 +311,12 @@ class Engine(Machine):
     def count_code(self, addresses: NDArray[np.int64]) -> None:
         self.tables.mailbox[:, mb.COUNTS] = addresses
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[tuple[Rows, str]]:
         for state in self.states:
-            for kind, cycle, pe, a, b, _ in events_of(state).tolist():
-                text = ""
-                if kind == w.E_PRINT:
-                    text = "".join(map(chr, state[w.TEXT + a : w.TEXT + a + b].tolist()))
-                yield kind, cycle, pe, a, b, text
-            state[w.G_EVENTS] = 0
-            state[w.G_TEXT] = 0
+            text = state[w.TEXT : w.TEXT + state[w.G_TEXT]].tolist()
+            rows = rows_of(state)
+            state[w.G_EVENTS] = state[w.G_TEXT] = 0
+            yield rows, "".join(map(chr, text))
 
     def statistics(self) -> Statistics:
         g, tables = self.state, self.tables

@@ -13,7 +13,7 @@ when they end.
 from typing import Final
 
 from openwafer.sdk.arch.generation import MEMORY_WORDS
-from openwafer.sdk.fabric import queues, vector
+from openwafer.sdk.fabric import events, queues, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled
 from openwafer.sdk.fabric.operand import ADDRESS_MASK
@@ -30,16 +30,16 @@ from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import mailbox as mb
 
 SLOT_SHIFT: Final = 16
-"""An event's first word: operand, thread slot, entry, place."""
-ENTRY_SHIFT: Final = 20
+"""In who goes over an end: above the operand the thread's slot, then the place in the source."""
 PLACE_SHIFT: Final = 32
+ENTRY_SHIFT: Final = 16
+"""Of an event's number: from the operand to the entry."""
 LOW_SHIFT: Final = 16
-"""Its second word: first word of the first element, lowest and highest word."""
+"""Of its data: first word of the first element, lowest and highest word."""
 HIGH_SHIFT: Final = 32
 IMAGE_SHIFT: Final = 40
 OPERAND_MASK: Final = (1 << SLOT_SHIFT) - 1
-SLOT_MASK: Final = (1 << (ENTRY_SHIFT - SLOT_SHIFT)) - 1
-ENTRY_MASK: Final = (1 << (PLACE_SHIFT - ENTRY_SHIFT)) - 1
+SLOT_MASK: Final = 15
 WORD_MASK: Final = ADDRESS_MASK
 PE_BITS: Final = 20
 
@@ -83,7 +83,7 @@ def is_news(s: State, pe: int, where: int, cycle: int) -> bool:
 def look(s: State, pe: int, who: int, first: int, low: int, high: int) -> None:
     """Tell of an operand that leaves the variable it begins in.
 
-    `who` is its place in the source, the thread's slot and the operand's number, as in an event;
+    `who` is its place in the source, the thread's slot and the operand's number;
     `first` is the first word of its first element, `low` and `high` are its outermost words.
     """
     low, high = max(low, 0), min(high, ADDRESS_MASK)
@@ -95,8 +95,10 @@ def look(s: State, pe: int, who: int, first: int, low: int, high: int) -> None:
     image = s[processor_row(pe) + w.P_IMAGE]
     if not is_news(s, pe, image << IMAGE_SHIFT | place << SLOT_SHIFT | operand, s[w.G_NOW]):
         return
-    a = who | s[processor_row(pe) + w.P_ENTRY] << ENTRY_SHIFT
-    queues.record(s, w.E_FINDING, pe, a, first | low << LOW_SHIFT | high << HIGH_SHIFT)
+    where = events.of_slot((who >> SLOT_SHIFT) & SLOT_MASK) + events.of_place(place)
+    number = operand | s[processor_row(pe) + w.P_ENTRY] << ENTRY_SHIFT
+    data = first | low << LOW_SHIFT | high << HIGH_SHIFT
+    events.tell(s, w.E_FINDING, pe, where, number, data)
     if s[w.G_STOPS_AT_OVERRUN]:
         queues.fail(s, w.ERROR_OVERRUN, pe, 0, 0)
 

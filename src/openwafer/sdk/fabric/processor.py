@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Final
 
 from openwafer.sdk.arch.generation import NO_TASK
-from openwafer.sdk.fabric import account, control, queues, request, thread, vector
+from openwafer.sdk.fabric import account, control, events, queues, request, thread, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import (
+    account_row,
     core_row,
     image_row,
     mailbox_row,
@@ -34,6 +35,7 @@ TRAPPED: Final = int(mb.Outcome.TRAPPED)
 RING: Final = 73
 FIRST_LOCAL: Final = 8
 COMMAND_PLACE: Final = 72
+OWN_STATES: Final = (w.IN_BEAT, w.IN_PAUSE, w.IN_TURN, w.IN_DRAIN)
 
 Run = Callable[[int, int, int, int, int], int]
 
@@ -47,6 +49,8 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
     s[processor_row(pe) + w.P_ENTRY] = entry
     if is_resume == 0:
         account.enter(s, pe, w.MAIN_SLOT, w.IN_SCALAR, s[w.G_NOW])
+        if events.is_noted(s, pe):
+            events.note(s, w.E_TASK, pe, 0, entry, 0)
     has_microthreads = s[core + w.C_THREADS] & w.MICROTHREADS != 0
     s[mailbox_row(pe) + mb.IN_FLIGHT] = s[w.G_NOW] + 1 if has_microthreads else 0
     if not has_microthreads:
@@ -91,6 +95,14 @@ def start_entry(s: State, pe: int, entry: int, is_known: bool) -> None:
     s[sleep_row(pe) + w.Z_UNTIL] = begin
     s[core + w.C_MAIN] = w.MAIN_DISPATCH
     account.enter(s, pe, w.MAIN_SLOT, w.IN_SWITCH, s[w.G_NOW])
+
+
+@compiled
+def note_choice(s: State, pe: int, entry: int, place: int) -> None:
+    """Note what was chosen to begin: its place in the ring, or CHOSEN_HANDLER."""
+    if events.is_noted(s, pe):
+        where = events.of_queue(place) if 0 <= place < FIRST_LOCAL else 0
+        events.note(s, w.E_CHOSEN, pe, where, entry, place)
 
 
 @compiled
@@ -260,6 +272,7 @@ def start_handler(s: State, pe: int) -> bool:
         entry = s[tables + w.I_TEARDOWN + color]
         if entry and (s[processor_row(pe) + w.P_TEARDOWNS] >> color) & 1:
             s[processor_row(pe) + w.P_TEARDOWNS] &= ~(1 << color)
+            note_choice(s, pe, entry - 1, w.CHOSEN_HANDLER)
             start_entry(s, pe, entry - 1, False)
             return True
     for queue in range(2 * w.QUEUES):
@@ -271,6 +284,7 @@ def start_handler(s: State, pe: int) -> bool:
         ):
             s[processor_row(pe) + w.P_FLUSHES] &= ~(1 << queue)
             s[processor_row(pe) + w.P_FLUSHED] |= 1 << queue
+            note_choice(s, pe, entry - 1, w.CHOSEN_HANDLER)
             start_entry(s, pe, entry - 1, False)
             return True
     return False
@@ -324,6 +338,7 @@ def start_task(s: State, pe: int) -> bool:
         s[processor_row(pe) + w.P_COMMAND] = w.COMMAND_RUNS
         s[mailbox_row(pe) + mb.STREAM_OPEN] = 0
     is_first = s[processor_row(pe) + w.P_TASKS_RUN] == 0
+    note_choice(s, pe, entry, place)
     start_entry(s, pe, entry, is_known)
     s[sleep_row(pe) + w.Z_READY] = s[mailbox_row(pe) + mb.ACTIVE] & ~s[mailbox_row(pe) + mb.BLOCKED]
     if place == COMMAND_PLACE:
@@ -338,6 +353,31 @@ def end_command(s: State, pe: int) -> None:
     if s[processor_row(pe) + w.P_COMMAND] == w.COMMAND_RUNS and s[mailbox_row(pe) + mb.STREAM_OPEN]:
         s[processor_row(pe) + w.P_COMMAND] = w.COMMAND_NONE
         s[w.G_COMMANDS] -= 1
+        if events.is_noted(s, pe):
+            events.note(s, w.E_COMMAND_END, pe, 0, 0, 0)
+
+
+@compiled
+def note_run(s: State, pe: int, is_finished: bool) -> None:
+    """Note what code has come to: the task's end, or a vector operation that it asks for."""
+    box = mailbox_row(pe)
+    noted = account_row(pe, w.MAIN_SLOT) + w.A_NOTED
+    for k in range(4):
+        cycles = s[box + mb.BEATS + k] - s[noted + k]
+        if cycles:
+            events.note(s, w.E_OWN, pe, 0, OWN_STATES[k], cycles)
+            s[noted + k] += cycles
+    if is_finished:
+        local = s[box + mb.ACTIVE] & ~s[box + mb.BLOCKED] & ~s[sleep_row(pe) + w.Z_READY]
+        while local:
+            events.note(s, w.E_READY, pe, 0, lowest_bit(local), w.CAUSE_CODE)
+            local &= local - 1
+        row = events.note(s, w.E_TASK_END, pe, 0, s[processor_row(pe) + w.P_ENTRY], 0)
+        s[row + w.E_CYCLE] = s[sleep_row(pe) + w.Z_UNTIL]
+    elif s[box + mb.REQUEST] == request.VECTOR:
+        where = events.of_place(s[box + mb.PLACE])
+        row = events.note(s, w.E_REQUEST, pe, where, s[box + mb.OPERATION], 0)
+        s[row + w.E_CYCLE] = s[box + mb.CYCLE]
 
 
 @compiled
@@ -346,6 +386,8 @@ def end_run(s: State, pe: int) -> None:
     is_finished = s[processor_row(pe) + w.P_OUTCOME] == FINISHED
     if is_finished or s[mailbox_row(pe) + mb.REQUEST] != request.SYNC:
         end_command(s, pe)
+        if events.is_noted(s, pe):
+            note_run(s, pe, is_finished)
     s[core_row(pe) + w.C_MAIN] = w.MAIN_IDLE if is_finished else w.MAIN_REQUEST
     if is_finished:
         account.enter(s, pe, w.MAIN_SLOT, w.IN_NOTHING, s[sleep_row(pe) + w.Z_UNTIL])
@@ -429,6 +471,8 @@ def step_sources(s: State, pe: int) -> bool:
         data = s[w.SOURCE_DATA + s[source + w.S_NEXT]]
         ready = s[w.G_NOW] + s[w.G_RAMP_IN]
         queues.push_input(s, pe, bound, data | color << w.COLOR_SHIFT, ready)
+        if events.is_noted(s, pe):
+            queues.note_entry(s, pe, bound, data | color << w.COLOR_SHIFT, w.FROM_HOST)
         has_taken = True
         s[source + w.S_NEXT] += 1
         if s[source + w.S_NEXT] == s[source + w.S_END]:

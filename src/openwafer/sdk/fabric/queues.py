@@ -1,5 +1,6 @@
 """Queues between core and router, and who is awake."""
 
+from openwafer.sdk.fabric import events
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import (
@@ -21,6 +22,8 @@ INNER_MASK = 15
 CONTROL_TO_START = 25
 """From the bit of a control wavelet to START_BIT."""
 SLOT_MASK = w.QUEUE_SLOTS - 1
+WAVELET_MASK = 2 * w.CONTROL_BIT - 1
+"""Data and the control bit."""
 
 
 @inlined
@@ -51,11 +54,13 @@ def stir(s: State, pe: int) -> None:
 
 
 @inlined
-def activate(s: State, pe: int, task: int) -> None:
-    """A task may run once it is not blocked."""
+def activate(s: State, pe: int, task: int, cause: int, slot: int) -> None:
+    """A task may run once it is not blocked; a record has by what, and by the operation of whom."""
     s[mailbox_row(pe) + mb.ACTIVE] |= 1 << task
     s[sleep_row(pe) + w.Z_READY] |= (1 << task) & ~s[mailbox_row(pe) + mb.BLOCKED]
     stir(s, pe)
+    if events.is_noted(s, pe):
+        events.note(s, w.E_READY, pe, events.of_slot(slot), task, cause)
 
 
 @inlined
@@ -171,6 +176,14 @@ def push_input(s: State, pe: int, bound: int, wavelet: int, ready: int) -> None:
     wake_core(s, pe)
 
 
+@compiled
+def note_entry(s: State, pe: int, bound: int, wavelet: int, link: int) -> None:
+    """Note a wavelet that came into an input queue."""
+    where = events.of_color((wavelet >> w.COLOR_SHIFT) & 31) + events.of_link(link)
+    where += events.of_queue((bound & w.QUEUE_MASK) - 1)
+    events.note(s, w.E_ENTERED, pe, where, 0, wavelet & WAVELET_MASK)
+
+
 @inlined
 def input_ready(s: State, pe: int, queue: int) -> int:
     """Cycle from which the first wavelet of an input queue can be had; NEVER when it is empty."""
@@ -188,7 +201,23 @@ def input_head(s: State, pe: int, queue: int) -> int:
 
 @inlined
 def pop_input(s: State, pe: int, queue: int) -> None:
-    """Drop the first wavelet of an input queue."""
+    """Take the first wavelet of an input queue."""
+    if events.is_noted(s, pe):
+        note_wavelet(s, w.E_TAKEN, pe, queue, input_head(s, pe, queue))
+    drop_input(s, pe, queue)
+
+
+@compiled
+def note_wavelet(s: State, kind: int, pe: int, queue: int, wavelet: int) -> None:
+    """Note a wavelet of a queue, which has its color."""
+    color = (wavelet >> w.COLOR_SHIFT) & 31
+    where = events.of_color(color) + events.of_queue(queue)
+    events.note(s, kind, pe, where, 0, wavelet & WAVELET_MASK)
+
+
+@inlined
+def drop_input(s: State, pe: int, queue: int) -> None:
+    """Drop the first wavelet of an input queue, from which nobody takes it."""
     word = s[core_row(pe) + w.C_IN]
     if count_in(word, queue) == s[w.G_DEPTHS + queue]:
         wake_router(s, pe)
@@ -220,7 +249,7 @@ def bind_input(s: State, pe: int, color: int, queue: int) -> None:
     num = count_in(s[core_row(pe) + w.C_IN], before) if before >= 0 else 0
     for _ in range(num):
         wavelet, ready = input_head(s, pe, before), input_ready(s, pe, before)
-        pop_input(s, pe, before)
+        drop_input(s, pe, before)
         has_color = (wavelet >> w.COLOR_SHIFT) & 31 == color
         push_input(s, pe, (queue if has_color else before) + 1 + w.START_BIT, wavelet, ready)
 
@@ -254,6 +283,8 @@ def may_send(s: State, pe: int, thread: int, queue: int) -> bool:
 @inlined
 def push_output(s: State, pe: int, queue: int, wavelet: int) -> None:
     """Put a wavelet with its color into an output queue."""
+    if events.is_noted(s, pe):
+        note_wavelet(s, w.E_SENT, pe, queue, wavelet)
     at = core_row(pe) + w.C_OUT
     word = s[at]
     slot = output_slot(pe, queue, (head_in(word, queue) + count_in(word, queue)) & SLOT_MASK)
@@ -275,25 +306,9 @@ def pop_output(s: State, pe: int, queue: int) -> int:
     wake_core(s, pe)
     slot = output_slot(pe, queue, head_in(word, queue))
     s[slot + 1] = s[w.G_NOW] + s[w.G_PLACE_KNOWN]
+    if events.is_noted(s, pe):
+        note_wavelet(s, w.E_LEFT, pe, queue, s[slot])
     return s[slot]
-
-
-@compiled
-def record(s: State, kind: int, pe: int, a: int, b: int) -> None:
-    """Add an event for the host; the main loop stops for it before the list is full."""
-    record_at(s, kind, pe, a, b, s[w.G_NOW])
-
-
-@compiled
-def record_at(s: State, kind: int, pe: int, a: int, b: int, cycle: int) -> None:
-    """The same for one of another cycle."""
-    row = w.EVENT + s[w.G_EVENTS] * w.EVENT_WORDS
-    s[row] = kind
-    s[row + 1] = cycle
-    s[row + 2] = pe
-    s[row + 3] = a
-    s[row + 4] = b
-    s[w.G_EVENTS] += 1
 
 
 @compiled

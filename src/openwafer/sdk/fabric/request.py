@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from openwafer.sdk.fabric import operand, queues, registers, thread
+from openwafer.sdk.fabric import events, operand, registers, thread
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled
 from openwafer.sdk.fabric.rows import dsr_row, fifo_row, mailbox_row, processor_row
@@ -51,7 +51,7 @@ def print_text(s: State, pe: int) -> bool:
     for k in range(length):
         s[w.TEXT + first + k] = operand.load(s, pe, address + k, 1)
     s[w.G_TEXT] = first + length
-    queues.record(s, w.E_PRINT, pe, first, length)
+    events.tell(s, w.E_PRINT, pe, 0, length, first)
     return True
 
 

@@ -9,7 +9,7 @@ that the next band lands it from.
 
 from typing import Final
 
-from openwafer.sdk.fabric import channel, control, queues, route
+from openwafer.sdk.fabric import channel, control, events, queues, route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import cells_at, compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import core_row, output_slot, processor_row, route_row, router_row
@@ -17,6 +17,9 @@ from openwafer.sdk.fabric.state import State
 
 OUTPUT_MOVE: Final = 64
 """Moves with at least this number come from an output queue."""
+SIDE_MASK: Final = 7
+SWAPPED_SHIFT: Final = 3
+"""Above the direction that a wavelet comes from: 1 where it lands on its pair's other color."""
 
 
 @compiled
@@ -157,25 +160,27 @@ def keep(s: State, pe: int, color: int, direction: int, wavelet: int, out: int) 
 
 
 @inlined
-def land(s: State, pe: int, color: int, direction: int, wavelet: int) -> None:
-    """A wavelet arrives at a router, which chooses its outputs."""
+def land(s: State, pe: int, color: int, side: int, wavelet: int) -> None:
+    """A wavelet arrives at a router, which chooses its outputs.
+
+    `side` is the direction that it comes from; above it, 1 where it came on its pair's other color.
+    """
     is_first = channel.note_landing(s, pe, color)
     s[w.G_LANDINGS] += 1
-    if is_first and (wavelet & w.CONTROL_BIT) | s[w.G_LOG] == 0:
+    if is_first and wavelet & w.CONTROL_BIT == 0 and not events.is_noted(s, pe):
         out = route.transmits(s[route_row(pe, color)])
-        keep(s, pe, color, direction, wavelet, out)
+        keep(s, pe, color, side & SIDE_MASK, wavelet, out)
     else:
-        land_notably(s, pe, color, direction, wavelet, is_first)
+        land_notably(s, pe, color, side, wavelet, is_first)
 
 
 @compiled
-def land_notably(
-    s: State, pe: int, color: int, direction: int, wavelet: int, is_first: bool
-) -> None:
-    """The same for one that is recorded, has a command, or is not the first.
+def land_notably(s: State, pe: int, color: int, side: int, wavelet: int, is_first: bool) -> None:
+    """The same for one that is noted, has a command, or is not the first.
 
     The router executes the command. Two of a color in a cycle are an error.
     """
+    direction = side & SIDE_MASK
     word = s[route_row(pe, color)]
     out = route.transmits(word)
     data = wavelet & 0xFFFFFFFF
@@ -183,8 +188,6 @@ def land_notably(
         earlier = channel.earlier_side(s, pe, color, direction)
         sides = min(earlier, direction) << 3 | max(earlier, direction)
         queues.fail(s, w.ERROR_CONFLICT, pe, color, sides)
-    if s[w.G_LOG]:
-        queues.record(s, w.E_LANDING, pe, color << 3 | direction, wavelet & 0x1FFFFFFFF)
     if wavelet & w.CONTROL_BIT:
         command = control.first_command(data)
         if command & control.NO_CORE:
@@ -196,6 +199,10 @@ def land_notably(
         has_advanced = route.position_of(after) != route.position_of(word)
         if control.pops(word, has_advanced, command):
             data = control.popped(data)
+    if events.is_noted(s, pe):
+        where = events.of_color(color) + events.of_link(direction)
+        number = out | (color ^ (side >> SWAPPED_SHIFT)) + 1 << w.OTHER_COLOR_SHIFT
+        events.note(s, w.E_LANDING, pe, where, number, wavelet & queues.WAVELET_MASK)
     keep(s, pe, color, direction, data | (wavelet & w.CONTROL_BIT), out)
 
 
@@ -217,11 +224,14 @@ def obey(s: State, pe: int, color: int, command: int) -> None:
 
 @compiled
 def land_swapped(s: State, pe: int, color: int, direction: int, wavelet: int) -> None:
-    """A wavelet lands on its color, on the other one of its pair, or on both."""
+    """A wavelet lands on its color, on the other one of its pair, on both, or nowhere."""
     colors = swapped_colors(s, pe, color, direction)
+    if colors == 0 and events.is_noted(s, pe):
+        where = events.of_color(color) + events.of_link(direction)
+        events.note(s, w.E_NOWHERE, pe, where, 0, wavelet & queues.WAVELET_MASK)
     for is_other in range(2):
         if (colors >> is_other) & 1:
-            land(s, pe, color ^ is_other, direction, wavelet)
+            land(s, pe, color ^ is_other, direction | is_other << SWAPPED_SHIFT, wavelet)
 
 
 @inlined
@@ -242,18 +252,24 @@ def enter_core(s: State, pe: int, color: int, wavelet: int) -> None:
         control.count(s, filter_row, wavelet)
         s[filter_row + (w.L_PASSED if is_in else w.L_DROPPED)] += 1
         if not is_in:
+            if events.is_noted(s, pe):
+                where = events.of_color(color)
+                events.note(s, w.E_FILTERED, pe, where, 0, wavelet & queues.WAVELET_MASK)
             return
     kept = (wavelet & 0x1FFFFFFFF) | color << w.COLOR_SHIFT
     bound = queues.byte_of(s, core_row(pe) + w.C_QUEUE_OF, color)
     queues.push_input(s, pe, bound, kept, s[w.G_NOW] + s[w.G_RAMP_IN])
+    if events.is_noted(s, pe):
+        queues.note_entry(s, pe, bound, kept, 4)
 
 
 @compiled
-def record_lost(s: State, pe: int, color: int, directions: int) -> None:
-    """Record that a wavelet leaves the rectangle."""
+def tell_of_lost(s: State, pe: int, color: int, directions: int) -> None:
+    """Tell that a wavelet leaves the rectangle."""
     for direction in range(4):
         if (directions >> direction) & 1:
-            queues.record(s, w.E_LOST, pe, color << 3 | direction, 0)
+            where = events.of_color(color) + events.of_link(direction)
+            events.tell(s, w.E_LOST, pe, where, 0, 0)
 
 
 @inlined
@@ -266,7 +282,7 @@ def move_channel(s: State, pe: int, color: int) -> None:
         enter_core(s, pe, color, wavelet)
     edges = s[router_row(pe) + w.R_FLAGS] >> w.EDGE_SHIFT
     if out & edges & queues.INNER_MASK:
-        record_lost(s, pe, color, out & edges & queues.INNER_MASK)
+        tell_of_lost(s, pe, color, out & edges & queues.INNER_MASK)
     out &= queues.INNER_MASK & ~edges
     while out:
         direction = lowest_bit(out)
@@ -284,7 +300,8 @@ def move_output(s: State, pe: int, queue: int) -> None:
     if (s[w.G_SINK_COLORS] >> color) & 1 == 0:
         land_everywhere(s, pe, color, 4, wavelet)
         return
-    queues.record(s, w.E_SINK, pe, color, wavelet & 0xFFFFFFFF)
+    where = events.of_color(color) + events.of_queue(queue)
+    events.tell(s, w.E_SINK, pe, where, 0, wavelet & 0xFFFFFFFF)
     sink = w.SINK + w.SINK_WORDS * (pe * w.SINKS + s[w.G_SINK_SLOT + color])
     s[sink] += 1
     if s[sink] == s[sink + 1]:

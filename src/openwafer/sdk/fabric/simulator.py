@@ -12,12 +12,11 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.fabric import findings
 from openwafer.sdk.fabric.account import Account
+from openwafer.sdk.fabric.events import FOR_HOST, EventKind, Rows, Scope, color_and_link
 from openwafer.sdk.fabric.findings import Found
 from openwafer.sdk.fabric.machine import (
     MAX_BANDS,
     Engine,
-    Event,
-    EventKind,
     Goal,
     Machine,
     MachineOptions,
@@ -50,6 +49,7 @@ class SimulatorOptions:
         is_checked: look also at what code and operations do to what is in flight.
         has_plans: the beats of simple operations take a short way, with the same results.
         has_account: the time of each slot is booked, see :meth:`Simulator.account`.
+        scope: what :meth:`Simulator.record_to` gets; None records nothing.
         code: how the code of PEs was made, in a word; snapshots go back only where it is the same.
     """
 
@@ -60,6 +60,7 @@ class SimulatorOptions:
     is_checked: bool = False
     has_plans: bool = True
     has_account: bool = False
+    scope: Scope | None = None
     code: str = ""
 
 
@@ -143,6 +144,7 @@ class Simulator:
             MachineOptions(
                 num_bands=max(1, min(options.threads, program.width, MAX_BANDS)),
                 landing_log=options.landing_log,
+                scope=options.scope,
                 stops_at_overrun=options.stops_at_overrun,
                 is_checked=options.is_checked,
                 has_plans=options.has_plans,
@@ -152,6 +154,7 @@ class Simulator:
         )
         self._books = _Books()
         self._looks: dict[int, Callable[[], None]] = {}
+        self._record: Callable[[Rows], None] | None = None
         self._counters = np.zeros(0, np.int64)
 
     @property
@@ -171,8 +174,15 @@ class Simulator:
     def restore(self, moment: Moment) -> None:
         """Make the simulation what it, or another one of the same program, was.
 
-        Raises OpenwaferError for a moment of another program, size or version.
+        Raises OpenwaferError for a moment of another program, size or version, and where the
+        simulation is recorded.
         """
+        if self._record is not None:
+            raise error(
+                "record-goes-back",
+                "a simulation that is recorded does not go back: cycles would stand there twice",
+                help="restore the moment into a simulation without a record, or replay the journal",
+            )
         self._machine.restore(moment.machine)
         self._books = moment.books.copy()
         self._counters[:] = moment.counters
@@ -264,6 +274,13 @@ class Simulator:
                 help="wait with run_until_collected before",
             )
         return np.array([waiting.popleft() for _ in range(num_words)], np.uint32)
+
+    def record_to(self, take: Callable[[Rows], None] | None) -> None:
+        """Give all events of the options' scope to a function from now on; None is nobody.
+
+        It is called between two cycles, with events of the bands one behind the other.
+        """
+        self._record = take
 
     def run_until_command_done(self) -> None:
         """Run until :meth:`is_command_done`."""
@@ -415,8 +432,8 @@ class Simulator:
                 tell_interrupted(self.cycle, self._busy())
                 raise
             finally:
-                for event in self._machine.events():
-                    self._note(event)
+                for rows, text in self._machine.events():
+                    self._note_all(rows, text)
             if stop == Stop.ERROR:
                 raise self._stopped()
             if stop != Stop.DRAIN:
@@ -439,20 +456,31 @@ class Simulator:
             self._machine.inject(self._books.pending)
             self._books.pending = {}
 
-    def _note(self, event: Event) -> None:
-        """Note what the machine has recorded."""
-        kind, cycle, pe, a, b, text = event
+    def _note_all(self, rows: Rows, text: str) -> None:
+        """Take what a band has noted."""
+        if self._record is not None and rows.size:
+            self._record(rows)
+        is_told = rows["kind"] <= FOR_HOST
+        if not self._options.landing_log:
+            is_told &= rows["kind"] != EventKind.LANDING
+        for event in rows[is_told].tolist():
+            self._note(event, text)
+
+    def _note(self, event: tuple[int, ...], text: str) -> None:
+        """Note what the machine tells the host."""
+        kind, cycle, pe, where, number, data = event
         x, y = self._program.place_of(pe)
+        color, link = color_and_link(where)
         if kind == EventKind.SINK:
-            self._books.collected.setdefault((pe, a), deque()).append(b)
+            self._books.collected.setdefault((pe, color), deque()).append(data)
         elif kind == EventKind.LOST:
-            self._books.lost[pe, a >> 3, a & 7] += 1
+            self._books.lost[pe, color, link] += 1
         elif kind == EventKind.PRINT:
-            self._books.prints.append(Print(cycle, x, y, text))
+            self._books.prints.append(Print(cycle, x, y, text[data : data + number]))
         elif kind == EventKind.FINDING:
-            self._books.found.append(findings.read_event(cycle, pe, a, b))
+            self._books.found.append(findings.read_event(event))
         else:
-            link, is_control = LINK_LETTERS[a & 7], bool(b & _CONTROL_BIT)
+            is_control, word = bool(data & _CONTROL_BIT), data & 0xFFFFFFFF
             self._books.landings.append(
-                Landing(cycle, x, y, a >> 3, link, is_control, b & 0xFFFFFFFF)
+                Landing(cycle, x, y, color, LINK_LETTERS[link], is_control, word)
             )

@@ -28,7 +28,10 @@ LINE_WORDS: Final = 8
 _LINES_OF_PAGE: Final = PAGE_BYTES // (8 * LINE_WORDS)
 _PAGES: Final = 4096
 """So many pages are looked at at a time."""
-_OPTIONS: Final = (w.G_LOG, w.G_EVENT_LIMIT, w.G_STOPS_AT_OVERRUN, w.G_SOURCE_ROOM)
+_OPTIONS: Final = (
+    *(w.G_LOG, w.G_LOG_FIRST, w.G_LOG_END, w.G_LOG_BEGIN, w.G_LOG_LAST),
+    *(w.G_EVENT_LIMIT, w.G_STOPS_AT_OVERRUN, w.G_SOURCE_ROOM),
+)
 _OF_BAND: Final = (w.G_ADDRESS, w.G_INTERRUPT, w.G_EPOCH)
 _NATIVE: Final = MappingProxyType(
     {"mailbox": (mb.PARAMS, mb.MAP, mb.MAP_STATE, mb.UNWRITTEN, mb.COUNTS)}

@@ -141,9 +141,3 @@ class Tables:
             return self._state[region.start :][: rows * shape.words].reshape(rows, shape.words)
         cells = self._state[region.start : region.end]
         return cells.reshape(shape.sets, shape.rows, shape.words)[:, :num_pes]
-
-
-def events_of(state: Array) -> Array:
-    """What a band has recorded for the host, a row an event."""
-    end = w.EVENT + int(state[w.G_EVENTS]) * w.EVENT_WORDS
-    return state[w.EVENT : end].reshape(-1, w.EVENT_WORDS)

@@ -8,7 +8,7 @@ from cycle to cycle.
 from collections.abc import Callable
 from typing import Final
 
-from openwafer.sdk.fabric import account, check, control, overrun, queues, vector
+from openwafer.sdk.fabric import account, check, control, events, overrun, queues, vector
 from openwafer.sdk.fabric import beat as planned
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
@@ -46,8 +46,10 @@ Element = Callable[[int, int, int, int], int]
 
 
 @compiled
-def unblock(s: State, pe: int, target: int) -> None:
-    """Clear the block of a task, an input queue or a microthread."""
+def unblock(s: State, pe: int, target: int, slot: int) -> None:
+    """Clear the block of a task, an input queue or a microthread; the operation of a slot asks."""
+    if events.is_noted(s, pe):
+        events.note(s, w.E_UNBLOCKED, pe, events.of_slot(slot), target, 0)
     kind, number = target >> 8, target & 255
     if kind == TASK_TARGET and not (s[w.G_IS_WSE3] and number < w.QUEUES):
         s[mailbox_row(pe) + mb.BLOCKED] &= ~(1 << number)
@@ -98,6 +100,8 @@ def start(s: State, pe: int) -> int:
     s[core_row(pe) + w.C_THREADS] |= level_bits(s, thread, slot)
     s[processor_row(pe) + w.P_BEGAN] = w.HAD_VECTORS
     s[mailbox_row(pe) + mb.CYCLE] = issue + int(slot < w.MAIN_SLOT)
+    if events.is_noted(s, pe):
+        note_begin(s, pe, slot, issue)
     check.check_widths(s, pe, slot)
     check.check_flight(s, pe, slot)
     check.mark_flight(s, pe, slot)
@@ -119,15 +123,13 @@ def finish(s: State, pe: int, slot: int, result: int) -> None:
         vector.store_accumulator(s, pe, thread)
     vector.save_addresses(s, pe, thread)
     vector.clear_sources(s, pe, thread)
-    if s[job_row(thread) + w.J_ACTIVATE] >= 0:
-        queues.activate(s, pe, s[job_row(thread) + w.J_ACTIVATE])
-    if s[job_row(thread) + w.J_UNBLOCK] >= 0:
-        unblock(s, pe, s[job_row(thread) + w.J_UNBLOCK])
+    if events.is_noted(s, pe):
+        where = events.of_slot(slot) + events.of_place(s[job_row(thread) + w.J_PLACE])
+        done = s[thread + w.T_DONE]
+        events.note(s, w.E_OPERATION_END, pe, where, s[thread + w.T_OP], done)
+    release(s, pe, slot, w.J_ACTIVATE, w.J_UNBLOCK)
     if s[job_row(thread) + w.J_CONTROL_SEEN]:
-        if s[job_row(thread) + w.J_CONTROL_ACTIVATE] >= 0:
-            queues.activate(s, pe, s[job_row(thread) + w.J_CONTROL_ACTIVATE])
-        if s[job_row(thread) + w.J_CONTROL_UNBLOCK] >= 0:
-            unblock(s, pe, s[job_row(thread) + w.J_CONTROL_UNBLOCK])
+        release(s, pe, slot, w.J_CONTROL_ACTIVATE, w.J_CONTROL_UNBLOCK)
     s[core_row(pe) + w.C_THREADS] &= ~((1 if slot == w.MAIN_SLOT else ALL_LEVELS) << slot)
     if slot == w.MAIN_SLOT:
         begun, issued = s[mailbox_row(pe) + mb.CYCLE], s[w.G_NOW] + 1 - s[w.G_BEAT]
@@ -136,6 +138,35 @@ def finish(s: State, pe: int, slot: int, result: int) -> None:
         s[mailbox_row(pe) + mb.DRAINED] = vector.drained_at(s, pe, thread)
         s[core_row(pe) + w.C_MAIN] = w.MAIN_RESUME
         s[processor_row(pe) + w.P_RESULT] = result
+
+
+@compiled
+def release(s: State, pe: int, slot: int, activated: int, unblocked: int) -> None:
+    """Activate and unblock what two words of an operation's job name."""
+    job = job_row(thread_row(pe, slot))
+    if s[job + activated] >= 0:
+        queues.activate(s, pe, s[job + activated], w.CAUSE_OPERATION, slot)
+    if s[job + unblocked] >= 0:
+        unblock(s, pe, s[job + unblocked], slot)
+
+
+@compiled
+def note_begin(s: State, pe: int, slot: int, cycle: int) -> None:
+    """Note an operation that begins, with its fabric operands."""
+    thread = thread_row(pe, slot)
+    where = events.of_slot(slot) + events.of_place(s[job_row(thread) + w.J_PLACE])
+    turns = min(s[job_row(thread) + w.J_TURNS], w.MOST_TURNS)
+    number = s[thread + w.T_OP] | turns << w.TURNS_SHIFT
+    number |= min(s[thread + w.T_GAP], w.MOST_GAP) << w.GAP_SHIFT
+    target, source = operand_row(thread, 0), vector.first_of(s, thread, w.FABIN)
+    if s[target + w.O_KIND] == w.FABOUT:
+        number |= s[target + w.O_COLOR] + 1 << w.OTHER_COLOR_SHIFT
+        number |= s[target + w.O_QUEUE] + 1 << w.OTHER_QUEUE_SHIFT
+    if source >= 0:
+        row = operand_row(thread, source)
+        where += events.of_queue(s[row + w.O_QUEUE])
+    row = events.note(s, w.E_OPERATION, pe, where, number, s[thread + w.T_LEFT])
+    s[row + w.E_CYCLE] = cycle
 
 
 @compiled

@@ -294,6 +294,9 @@ A_STATE: Final = 0
 A_SINCE: Final = 1
 A_SLOTS: Final = 2
 """Of the main thread's row: what all microthreads do, STATE_BITS each."""
+A_NOTED: Final = 3
+"""Of the main thread's row: what code has said of its cycles that a record has already, as the four
+words of the mailbox from BEATS on."""
 A_CYCLES: Final = 8
 ACCOUNT_WORDS: Final = 40
 STATE_BITS: Final = 5
@@ -331,6 +334,14 @@ G_NUM_PES: Final = 1
 G_WIDTH: Final = 2
 G_HEIGHT: Final = 3
 G_LOG: Final = 4
+"""What is noted of PEs that are looked at: LOG_LANDINGS, LOG_ALL, then fields from LOG_TOP on."""
+LOG_LANDINGS: Final = 1
+LOG_ALL: Final = 2
+LOG_TOP: Final = 4
+"""The first row of PEs; then the one behind the last, then a bit by color."""
+LOG_BOTTOM: Final = 16
+LOG_COLORS: Final = 32
+LOG_ROWS_MASK: Final = (1 << (LOG_BOTTOM - LOG_TOP)) - 1
 G_EVENT_LIMIT: Final = 5
 G_HOP: Final = 6
 G_RAMP_IN: Final = 7
@@ -365,6 +376,12 @@ G_DEPTHS: Final = 32
 """By input queue, then by output queue."""
 G_SINK_SLOT: Final = 48
 """By color: its number among the sinks of a PE."""
+G_LOG_FIRST: Final = 72
+"""The PEs that are looked at: from this one on, up to the one before G_LOG_END."""
+G_LOG_END: Final = 73
+G_LOG_BEGIN: Final = 74
+"""The first cycle of which something is noted, and the last one."""
+G_LOG_LAST: Final = 75
 G_HAS_ACCOUNT: Final = 76
 """The time of slots is booked."""
 G_SOURCE_ROOM: Final = 77
@@ -431,16 +448,61 @@ SINK_WORDS: Final = 2
 """Words that were sent to the host, and how many it waits for."""
 WHEEL: Final = 1024
 
-# Events.
+# Events, see :mod:`openwafer.sdk.fabric.events`.
+E_KIND: Final = 0
+E_CYCLE: Final = 1
+E_PE: Final = 2
+E_WHERE: Final = 3
+"""Color, link, queue, slot and place in the source, each 1 more than its number; 0 is none."""
+E_NUMBER: Final = 4
+E_DATA: Final = 5
+EVENT_WORDS: Final = 6
+LINK_SHIFT: Final = 8
+QUEUE_FIELD_SHIFT: Final = 16
+SLOT_FIELD_SHIFT: Final = 24
+PLACE_FIELD_SHIFT: Final = 32
+OTHER_COLOR_SHIFT: Final = 8
+"""Of a number: above directions or an operation's code, 1 more than a color, then than a queue."""
+OTHER_QUEUE_SHIFT: Final = 16
+GAP_SHIFT: Final = 24
+"""Then of an operation's: cycles between beats, and from TURNS_SHIFT on those of its turns."""
+MOST_GAP: Final = (1 << 16) - 1
+TURNS_SHIFT: Final = 40
+MOST_TURNS: Final = (1 << 20) - 1
+FROM_HOST: Final = 5
+"""The link of words that the host streams into a core."""
+
 E_LANDING: Final = 1
 E_SINK: Final = 2
 E_PRINT: Final = 3
 E_LOST: Final = 4
-"""A wavelet left the rectangle."""
 E_FINDING: Final = 5
 """A mistake of the program; :mod:`~openwafer.sdk.fabric.check` packs it, and
 :mod:`~openwafer.sdk.fabric.overrun` an operation that went over the end of a variable."""
-EVENT_WORDS: Final = 6
+E_SENT: Final = 6
+E_LEFT: Final = 7
+E_ENTERED: Final = 8
+E_TAKEN: Final = 9
+E_FILTERED: Final = 10
+E_SWITCH: Final = 11
+E_READY: Final = 12
+E_UNBLOCKED: Final = 13
+E_CHOSEN: Final = 14
+E_TASK: Final = 15
+E_OWN: Final = 16
+E_REQUEST: Final = 17
+E_OPERATION: Final = 18
+E_OPERATION_END: Final = 19
+E_TASK_END: Final = 20
+E_COMMAND_END: Final = 21
+E_NOWHERE: Final = 22
+CAUSE_CODE: Final = 0
+"""Of a task that is ready: what has made it so."""
+CAUSE_OPERATION: Final = 1
+CAUSE_FIFO: Final = 2
+NO_SLOT: Final = -1
+CHOSEN_HANDLER: Final = -1
+"""In the ring's place of an entry that is chosen: it is a handler."""
 
 # Errors that stop the machine.
 ERROR_CONFLICT: Final = 1

@@ -3,6 +3,7 @@
 from openwafer.sdk.host.checks import Check
 from openwafer.sdk.host.line_cycles import LineCycles
 from openwafer.sdk.host.memory_dump import MemoryDump, read_memory_dump
+from openwafer.sdk.host.record import Events, Record, RecordOptions, read_record, record_options
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.replay import Replayed, replay
 from openwafer.sdk.host.runtime import Runtime, RuntimeOptions, Task, host_words, read_program
@@ -11,9 +12,12 @@ from openwafer.sdk.host.tensors import DataType, Order, check_writeable, fill, f
 __all__ = [
     "Check",
     "DataType",
+    "Events",
     "LineCycles",
     "MemoryDump",
     "Order",
+    "Record",
+    "RecordOptions",
     "Region",
     "Replayed",
     "Runtime",
@@ -25,5 +29,7 @@ __all__ = [
     "host_words",
     "read_memory_dump",
     "read_program",
+    "read_record",
+    "record_options",
     "replay",
 ]

@@ -12,6 +12,7 @@ from openwafer.sdk.host.engine import MAX_THREADS, PeCode
 from openwafer.sdk.host.journal import Entry, Journal
 from openwafer.sdk.host.line_cycles import BookedRun, CodeCounters
 from openwafer.sdk.host.operations import Interpreter, Words
+from openwafer.sdk.host.record import CarryOut, RecordOptions, record_options, recorded, scope_of
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.program import Program
@@ -46,9 +47,9 @@ def replay(
     journal: Journal | PathLike,
     *,
     until: int | None = None,
-    threads: int = MAX_THREADS,
     has_account: bool = False,
     has_line_cycles: bool = False,
+    record: RecordOptions | PathLike | None = None,
 ) -> Replayed:
     """Do again what a run did; each operation has to begin and to end as it did then.
 
@@ -56,9 +57,9 @@ def replay(
         program: the one that the run was of.
         journal: of the run, or its file.
         until: end with this cycle, also in the middle of an operation; None does all of them.
-        threads: the most that simulate the fabric; results do not depend on it.
         has_account: the time of each PE is booked.
         has_line_cycles: code counts its cycles, too.
+        record: file that gets what happens; with options also what of it.
 
     Raises:
         OpenwaferError: the journal is damaged or of another program, or something came out
@@ -73,19 +74,26 @@ def replay(
             f"the journal is of the program {journal.program}, and this is {found}",
             help="replay it with the program that the run was of, compiled in the same way",
         )
+    options = record_options(record)
     simulator, code = journal.rules.machine_of(
-        program, threads, has_account=has_account, counts=has_line_cycles
+        program,
+        MAX_THREADS,
+        has_account=has_account,
+        counts=has_line_cycles,
+        scope=scope_of(options),
     )
     counters = CodeCounters(program, simulator) if has_line_cycles else None
     if until is not None:
         simulator.look_at(until, _end)
     interpreter = Interpreter(HostSymbols(program), simulator, Warnings(), journal.rules)
     results: list[Words | None] = []
-    try:
-        for number, entry in enumerate(journal.entries):
-            results.append(_redone(interpreter, entry, number))
-    except _CycleReached:
-        pass
+    with recorded(interpreter.carry_out, program, simulator, options) as carry_out:
+        try:
+            for number, entry in enumerate(journal.entries):
+                _compare(f"{_named(entry, number)} began at cycle", entry.cycle, simulator.cycle)
+                results.append(_redone(carry_out, entry, number))
+        except _CycleReached:
+            pass
     if counters is None:
         return Replayed(simulator, tuple(results), code)
     booked = BookedRun(program, simulator, counters, interpreter.failure)
@@ -96,12 +104,15 @@ def _end() -> None:
     raise _CycleReached
 
 
-def _redone(interpreter: Interpreter, entry: Entry, number: int) -> Words | None:
-    where = f"operation {number} ({type(entry.operation).__name__})"
-    _compare(f"{where} began at cycle", entry.cycle, interpreter.simulator.cycle)
+def _named(entry: Entry, number: int) -> str:
+    return f"operation {number} ({type(entry.operation).__name__})"
+
+
+def _redone(carry_out: CarryOut, entry: Entry, number: int) -> Words | None:
+    where = _named(entry, number)
     result, failure = None, None
     try:
-        result = interpreter.carry_out(entry.operation)
+        result = carry_out(entry.operation)
     except OpenwaferError as raised:
         failure = str(raised)
     _compare(f"{where} failed with", entry.failure, failure)

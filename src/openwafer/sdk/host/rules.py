@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from openwafer.sdk.fabric import Simulator, SimulatorOptions
+from openwafer.sdk.fabric import Scope, Simulator, SimulatorOptions
 from openwafer.sdk.host.checks import Check
 from openwafer.sdk.host.engine import EngineKind, PeCode, build_engine, num_threads
 from openwafer.sdk.program.program import Program
@@ -34,6 +34,7 @@ class Rules:
         has_landings: bool = False,
         has_account: bool = False,
         counts: bool = False,
+        scope: Scope | None = None,
     ) -> tuple[Simulator, PeCode]:
         """Put a program on a fabric, which calls its code by address: it has to live as long.
 
@@ -42,6 +43,7 @@ class Rules:
             has_landings: every landing of a wavelet is recorded.
             has_account: the time of each PE is booked.
             counts: code counts in counters, which the simulator has to be given.
+            scope: of what the simulator gives events for a record; None is nothing.
         """
         code = build_engine(program, self.engine, depth=self.check.depth, counts=counts)
         options = SimulatorOptions(
@@ -50,6 +52,7 @@ class Rules:
             stops_at_overrun=self.stops_at_overrun,
             is_checked=self.check is not Check.OFF,
             has_account=has_account,
+            scope=scope,
             code=f"{self.engine}, {self.check.depth.name.lower()}" + ", counting" * counts,
         )
         return Simulator(program, code.run_address, code.element_address, options), code

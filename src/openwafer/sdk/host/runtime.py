@@ -46,6 +46,15 @@ from openwafer.sdk.host.operations import (
     Wait,
     Words,
 )
+from openwafer.sdk.host.record import (
+    CarryOut,
+    RecordFile,
+    Recording,
+    RecordOptions,
+    record_of_environment,
+    record_options,
+    scope_of,
+)
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.rules import Rules
 from openwafer.sdk.host.sim_log import SimLog, wants_landings, warn_of_debug_words
@@ -73,6 +82,8 @@ class RuntimeOptions:
         check: whether the run looks for mistakes of the program; None asks the environment.
         can_stop_unfinished: stopping is a warning, and no error, while PEs that rest have not
             opened the command stream again, as the vendor's `stop` asks nothing of PEs.
+        record: file that gets what happens on the fabric, event by event; with options also what
+            of it. None asks the environment.
         journal: file that keeps what the host asks for, so that the run can be done again; None
             asks the environment. The words of copies and sends stay in memory until the run ends.
         has_account: the time of PEs is booked for :meth:`Runtime.account`.
@@ -87,6 +98,7 @@ class RuntimeOptions:
     check: Check | None = None
     can_stop_unfinished: bool = False
     journal: Path | None = None
+    record: RecordOptions | Path | None = None
     has_account: bool = False
     has_line_cycles: bool = False
 
@@ -157,24 +169,29 @@ class Runtime:
         warn_of_debug_words()
         # The simulator calls the code by address: it has to live as long.
         options = self._options
+        record = record_options(options.record or record_of_environment())
         self._simulator, self._code = self._rules.machine_of(
             self.program,
             options.threads,
             has_landings=landings,
             has_account=options.has_account,
             counts=options.has_line_cycles,
+            scope=scope_of(record),
         )
         if options.has_line_cycles:
             self._counters = CodeCounters(self.program, self._simulator)
         self._interpreter = Interpreter(self.symbols, self._simulator, self._warnings, self._rules)
-        self._carry_out = self._recorded(self._interpreter)
+        self._carry_out = self._kept(self._interpreter)
+        if record is not None:
+            file = RecordFile(record.path, self.program, record.scope)
+            self._carry_out = Recording(self._carry_out, self._simulator, file).carry_out
         check = self._rules.check
         self._ending = Ending(self._simulator, self._warnings, check, self._carry_out)
         self._judged = judged_at_end(self, self._ending)
         if self._options.log_folder is not None:
             self._log = SimLog(self.program, self._simulator, self._options.log_folder)
 
-    def _recorded(self, interpreter: Interpreter) -> Callable[[Operation], Words | None]:
+    def _kept(self, interpreter: Interpreter) -> CarryOut:
         """What carries operations out; where a journal is wanted, it keeps them, too."""
         own = self._options.journal
         path = own or path_of_environment()

@@ -7,14 +7,18 @@ from openwafer.sdk.profile.model import Profile
 from openwafer.sdk.profile.recorded import profile_of_journal
 from openwafer.sdk.profile.taking import Grouping, profile_of
 from openwafer.sdk.profile.text import profile_text
+from openwafer.sdk.profile.wavelets import End, Wavelets, wavelets
 
 __all__ = [
+    "End",
     "Grouping",
     "Profile",
+    "Wavelets",
     "difference_text",
     "profile_of",
     "profile_of_journal",
     "profile_text",
     "read_profile",
+    "wavelets",
     "write_profile",
 ]

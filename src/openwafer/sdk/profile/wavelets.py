@@ -1,0 +1,330 @@
+"""What became of each wavelet of a recorded run.
+
+A wavelet has no name in the machine. But channels and queues are first in, first out: what leaves
+one as number k is what came in as number k. So the events of a record, put side by side, say which
+of them are of the same wavelet. One that goes several ways has several branches, with an end each.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.sdk.fabric import EventKind
+from openwafer.sdk.host import Events, Record
+
+Numbers: TypeAlias = NDArray[np.int64]
+_RAMP: Final = 4
+_COLORS: Final = 24
+_QUEUES: Final = 8
+_CONTROL_BIT: Final = 1 << 32
+
+
+class End(IntEnum):
+    """How a branch of a wavelet ends."""
+
+    CONSUMED = 0
+    """A core took it."""
+    FILTERED = 1
+    """A filter kept it out of a core."""
+    SUNK = 2
+    """It went to the host; or a router sent it nowhere, as it does with commands for itself."""
+    LOST = 3
+    """It left the rectangle."""
+    STILL_THERE = 4
+    """It was in a queue or a router when the record ended."""
+
+
+@dataclass(frozen=True)
+class Wavelets:
+    """Branches of wavelets, by cycle and PE of their sending; arrays of the shape (n,), -1 is none.
+
+    Attributes:
+        wavelet: number of the wavelet; branches of one have the same.
+        color: it has where the branch ends.
+        from_x: column of the core that sent it; -1 where the host did.
+        from_y: its row.
+        sent: cycle at which it was put into the output queue, or came from the host.
+        left: cycle at which it left the output queue.
+        x: column of the PE at which the branch ends.
+        y: its row.
+        hops: links between routers on the way.
+        arrived: cycle at which it came into the input queue of a core.
+        consumed: cycle at which it was taken from there.
+        end: an :class:`End`.
+        is_control: whether it is a control wavelet.
+    """
+
+    wavelet: Numbers
+    color: Numbers
+    from_x: Numbers
+    from_y: Numbers
+    sent: Numbers
+    left: Numbers
+    x: Numbers
+    y: Numbers
+    hops: Numbers
+    arrived: Numbers
+    consumed: Numbers
+    end: Numbers
+    is_control: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.wavelet)
+
+    @property
+    def queued(self) -> Numbers:
+        """Cycles in the input queue of those that were consumed; 0 for the others."""
+        return np.where(self.consumed >= 0, self.consumed - self.arrived, 0)
+
+
+def wavelets(record: Record) -> Wavelets:
+    """What became of each wavelet.
+
+    Raises OpenwaferError for a record of a part of the run only, and for one that does not fit
+    together.
+    """
+    if not record.head.scope.is_whole:
+        raise error(
+            "record-partial",
+            f"{record.path} has a part of the run, so where its wavelets come from is not known",
+            help="record the whole rectangle, all cycles and all colors",
+        )
+    return _assembled(*_Join(record).branches())
+
+
+@dataclass(frozen=True)
+class _Branches:
+    """Ends of wavelets; `sent` and `left` are indices among those events, -1 for none."""
+
+    end: Numbers
+    pe: Numbers
+    color: Numbers
+    sent: Numbers
+    left: Numbers
+    hops: Numbers
+    arrived: Numbers
+    consumed: Numbers
+
+
+class _Join:
+    """Events of wavelets, put side by side."""
+
+    def __init__(self, record: Record) -> None:
+        self._path = record.path
+        self.height = record.head.height
+        kinds = EventKind.ENTERED, EventKind.TAKEN, EventKind.LANDING, EventKind.NOWHERE
+        others = EventKind.SENT, EventKind.LEFT, EventKind.SINK, EventKind.FILTERED, EventKind.LOST
+        events = record.events(*kinds, *others)
+        self._span = int(events.cycle.max(initial=0)) + 1
+        self.sent, self.left = events.of(EventKind.SENT), events.of(EventKind.LEFT)
+        self.entered, self._taken = events.of(EventKind.ENTERED), events.of(EventKind.TAKEN)
+        self._landings = events.of(EventKind.LANDING)
+        self._nowhere = events.of(EventKind.NOWHERE)
+        self._gone = events.of(EventKind.FILTERED, EventKind.LOST)
+        self._sinks = events.of(EventKind.SINK)
+        self._sent_of_left = self._matched(self._in_queue(self.left), self._in_queue(self.sent))
+
+    def branches(self) -> tuple["_Join", list[_Branches]]:
+        """Itself, and all branches, by how they end."""
+        landings, nowhere = self._landings, self._nowhere
+        moved, lost = landings.link < _RAMP, nowhere.link < _RAMP
+        entries = self.entered.link == _RAMP
+        parts = landings.take(moved), nowhere.take(lost), self.entered.take(entries), self._gone
+        nodes = np.split(self._nodes(parts), np.cumsum([len(part) for part in parts])[:-1])
+        parents = np.arange(len(landings))
+        parents[moved] = nodes[0]
+        roots, hops = _roots(parents)
+        left = self._left_at(landings, ~moved)[roots]
+        is_there = np.ones(len(landings), np.bool_)
+        is_there[np.concatenate(nodes)] = False
+        stays, ends = is_there & (landings.number != 0), landings.number == 0
+        into_nowhere = self._left_at(nowhere, ~lost)
+        into_nowhere[lost] = left[nodes[1]]
+        of_entries = np.full(len(self.entered), -1)
+        of_entries[entries] = nodes[2]
+        gone = np.where(self._gone.kind == EventKind.LOST, End.LOST, End.FILTERED)
+        return self, [
+            self._of_entries(np.append(left, -1)[of_entries], np.append(hops, 0)[of_entries]),
+            self._ended(self._gone, gone, left[nodes[3]], hops[nodes[3]]),
+            self._ended(landings.take(ends), End.SUNK, left[ends], hops[ends]),
+            self._ended(landings.take(stays), End.STILL_THERE, left[stays], hops[stays]),
+            self._ended(nowhere, End.SUNK, into_nowhere, np.zeros(len(nowhere), np.int64)),
+            self._of_sinks(),
+            self._of_queues(),
+        ]
+
+    def pe(self, events: Events) -> Numbers:
+        """Their PEs by number."""
+        return events.x.astype(np.int64) * self.height + events.y
+
+    def _in_queue(self, events: Events) -> Numbers:
+        return self.pe(events) * _QUEUES + events.queue
+
+    def _in_channel(self, events: Events) -> Numbers:
+        return self.pe(events) * _COLORS + events.color
+
+    def _at(self, events: Events) -> Numbers:
+        """PE and cycle as one number."""
+        return self.pe(events) * self._span + events.cycle
+
+    def _matched(self, keys: Numbers, others: Numbers) -> Numbers:
+        """For the k-th of each key the index of the k-th other of that key."""
+        found = _partners(keys, others)
+        if (found < 0).any():
+            raise self._broken("more leaves a queue or a router than came into it")
+        return found
+
+    def _left_at(self, arrivals: Events, is_own: NDArray[np.bool_]) -> Numbers:
+        """Which left its output queue, of arrivals from the own core; -1 for others.
+
+        One leaves in a cycle.
+        """
+        order = np.argsort(self._at(self.left))
+        known, wanted = self._at(self.left)[order], self._at(arrivals)[is_own]
+        places = np.searchsorted(known, wanted)
+        if not np.array_equal(np.append(known, -1)[places], wanted):
+            raise self._broken("a wavelet came from a core that sent none")
+        found = np.full(len(arrivals), -1)
+        found[is_own] = order[places]
+        return found
+
+    def _nodes(self, parts: Sequence[Events]) -> Numbers:
+        """The landing that each departure from a router is of.
+
+        All that leaves a channel in a cycle is its first wavelet. `parts` are landings and what
+        lands nowhere, whose sender lies on their link's side; then what stays at its PE.
+        """
+        near = [self._origin(part) for part in parts[:2]]
+        own = [self._in_channel(part) for part in parts[2:]]
+        channels = np.concatenate([*near, *own])
+        cycles = np.concatenate([part.cycle for part in parts])
+        bits = np.concatenate([_direction(part) for part in parts])
+        _, first, group = np.unique(
+            channels * self._span + cycles, return_index=True, return_inverse=True
+        )
+        kept = np.flatnonzero(self._landings.number != 0)
+        nodes = kept[self._matched(channels[first], self._in_channel(self._landings)[kept])]
+        outputs = np.zeros(first.size, np.int64)
+        np.bitwise_or.at(outputs, group, bits)
+        is_late = cycles[first] <= self._landings.cycle[nodes]
+        if is_late.any() or (outputs != self._landings.number[nodes]).any():
+            raise self._broken("a wavelet left a router otherwise than its color goes there")
+        return nodes[group]
+
+    def _origin(self, arrivals: Events) -> Numbers:
+        """Channels that arrivals from other routers come from."""
+        steps = np.array([-self.height, self.height, 1, -1])
+        is_landing = arrivals.kind == EventKind.LANDING
+        color = np.where(is_landing, arrivals.other_color, arrivals.color)
+        near: Numbers = self.pe(arrivals) + steps[arrivals.link]
+        return near * _COLORS + color
+
+    def _of_entries(self, left: Numbers, hops: Numbers) -> _Branches:
+        """Branches that came into a core."""
+        entered, taken = self.entered, self._taken
+        partner = _partners(self._in_channel(entered), self._in_channel(taken))
+        if np.count_nonzero(partner >= 0) != len(taken):
+            raise self._broken("a core took more wavelets than came")
+        ends = np.where(partner >= 0, End.CONSUMED, End.STILL_THERE)
+        consumed = np.append(taken.cycle, -1)[partner]
+        found = self._ended(entered, ends, left, hops)
+        return replace(found, arrived=entered.cycle, consumed=consumed)
+
+    def _of_sinks(self) -> _Branches:
+        """Wavelets that went to the host."""
+        left = np.flatnonzero(np.isin(self._at(self.left), self._at(self._sinks)))
+        return self._ended(self.left.take(left), End.SUNK, left, np.zeros(left.size, np.int64))
+
+    def _of_queues(self) -> _Branches:
+        """Wavelets that have not left their output queue."""
+        stays = np.ones(len(self.sent), np.bool_)
+        stays[self._sent_of_left] = False
+        none = np.full(np.count_nonzero(stays), -1)
+        found = self._ended(self.sent.take(stays), End.STILL_THERE, none, np.zeros_like(none))
+        return replace(found, sent=np.flatnonzero(stays))
+
+    def _ended(self, last: Events, ends: Numbers | End, left: Numbers, hops: Numbers) -> _Branches:
+        """Branches by their last events and the wavelets that left as number `left`."""
+        none, color = np.full(len(last), -1), last.color.astype(np.int64)
+        sent = np.append(self._sent_of_left, -1)[left]
+        ends = np.broadcast_to(ends, none.shape).astype(np.int64)
+        return _Branches(ends, self.pe(last), color, sent, left, hops, none, none)
+
+    def _broken(self, told: str) -> OpenwaferError:
+        return error(
+            "record-broken",
+            f"{self._path} does not fit together: {told}",
+            help="record the run again, and tell us if that is no help",
+        )
+
+
+def _assembled(join: _Join, parts: Sequence[_Branches]) -> Wavelets:
+    """All branches in order; wavelets of the host have numbers behind those of cores."""
+    rows = {
+        one.name: np.concatenate([getattr(part, one.name) for part in parts])
+        for one in fields(_Branches)
+    }
+    entered, sent = join.entered, rows["sent"]
+    num, by_host = sent.size, sent < 0
+    number = np.where(by_host, len(join.sent) + np.arange(num), sent)
+    first = np.append(entered.cycle, np.full(num - len(entered), -1))
+    cycle = np.where(by_host, first, np.append(join.sent.cycle, -1)[sent])
+    sender = np.append(join.pe(join.sent), -1)[sent]
+    data = np.append(join.sent.data, 0)[sent]
+    order = np.lexsort((rows["pe"], number, sender, cycle))
+    found = {
+        "wavelet": number,
+        "color": rows["color"],
+        "from_x": np.where(by_host, -1, sender // join.height),
+        "from_y": np.where(by_host, -1, sender % join.height),
+        "sent": cycle,
+        "left": np.append(join.left.cycle, -1)[rows["left"]],
+        "x": rows["pe"] // join.height,
+        "y": rows["pe"] % join.height,
+        **{name: rows[name] for name in ("hops", "arrived", "consumed", "end")},
+    }
+    is_control = (data & _CONTROL_BIT != 0)[order]
+    return Wavelets(**{name: one[order] for name, one in found.items()}, is_control=is_control)
+
+
+def _direction(departures: Events) -> Numbers:
+    """A bit for the direction in which each leaves its router."""
+    kind = departures.kind
+    towards = np.where(kind == EventKind.LOST, departures.link, _RAMP)
+    is_arrival = (kind == EventKind.LANDING) | (kind == EventKind.NOWHERE)
+    side = np.where(is_arrival, departures.link ^ 1, towards)
+    return np.left_shift(1, side.astype(np.int64))
+
+
+def _ranks(keys: Numbers) -> Numbers:
+    """How many of the same key stand before each."""
+    order = np.argsort(keys, kind="stable")
+    ordered, places = keys[order], np.arange(keys.size)
+    is_first = np.append(True, ordered[1:] != ordered[:-1])[: keys.size]
+    ranks = np.empty(keys.size, np.int64)
+    ranks[order] = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    return ranks
+
+
+def _partners(keys: Numbers, others: Numbers) -> Numbers:
+    """For the k-th of each key the index of the k-th other of that key; -1 where there is none."""
+    most = max(keys.size, others.size, 1)
+    wanted, given = keys * most + _ranks(keys), others * most + _ranks(others)
+    order = np.argsort(given)
+    places = np.searchsorted(given[order], wanted)
+    is_found = np.append(given[order], -1)[places] == wanted
+    return np.where(is_found, np.append(order, -1)[places], -1)
+
+
+def _roots(parents: Numbers) -> tuple[Numbers, Numbers]:
+    """The first ancestor of each, which is its own parent, and how many steps it is away."""
+    depths = (parents != np.arange(parents.size)).astype(np.int64)
+    while not np.array_equal(parents[parents], parents):
+        depths = depths + depths[parents]
+        parents = parents[parents]
+    return parents, depths

@@ -1,0 +1,82 @@
+"""Every wavelet of a recorded run has one end a branch."""
+
+import runpy
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk import EventKind, Record, read_record
+from openwafer.sdk.fabric import Scope, SimulatorOptions
+from openwafer.sdk.host.record import RecordFile
+from openwafer.sdk.profile import End, Wavelets, wavelets
+from tests.sdk.fabric.random_machines import CYCLES, build, random_machine
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "wafer"
+FROM_HOST = 5
+
+
+def of_machine(seed: int, path: Path) -> Record:
+    """The record of a random machine, which may wait for ever or stop with an error."""
+    simulator, _code = build(random_machine(Random(seed)), SimulatorOptions(scope=Scope()))
+    file = RecordFile(path, simulator._program, Scope())  # noqa: SLF001
+    simulator.record_to(file.add)
+    with suppress(OpenwaferError):
+        simulator.run_until_idle(CYCLES)
+        simulator.run_until_command_done()
+    file.close()
+    return read_record(path)
+
+
+def check(record: Record, found: Wavelets) -> None:
+    """All that was sent is there, all that was taken, and nothing twice."""
+    events = record.events()
+    sent = events.of(EventKind.SENT).cycle.size
+    entered = events.of(EventKind.ENTERED)
+    num_from_host = int((entered.link == FROM_HOST).sum())
+    assert len(set(found.wavelet.tolist())) == sent + num_from_host
+    ends = Counter(found.end.tolist())
+    assert ends[End.CONSUMED] == len(events.of(EventKind.TAKEN))
+    assert ends[End.FILTERED] == len(events.of(EventKind.FILTERED))
+    assert ends[End.LOST] == len(events.of(EventKind.LOST))
+    came = found.consumed >= 0
+    assert (found.sent[came] <= found.arrived[came]).all()
+    assert (found.arrived[came] < found.consumed[came]).all()
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_each_wavelet_of_a_random_machine_has_one_end_a_branch(first: int, tmp_path: Path) -> None:
+    for seed in range(first, first + 10):
+        record = of_machine(seed, tmp_path / "run.record")
+        check(record, wavelets(record))
+
+
+def test_random_machines_have_all_ends(tmp_path: Path) -> None:
+    seen = Counter[int]()
+    for seed in range(12):
+        seen.update(wavelets(of_machine(seed, tmp_path / "run.record")).end.tolist())
+    assert {End.CONSUMED, End.FILTERED, End.SUNK, End.STILL_THERE} <= set(seen)
+
+
+@pytest.mark.parametrize("script", ["heat/run.py", "pipeline/run.py", "saxpy.py"])
+def test_each_wavelet_of_an_example_is_consumed_or_goes_to_the_host(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENWAFER_RECORD", str(tmp_path))
+    runpy.run_path(str(EXAMPLES / script))
+    for path in tmp_path.glob("*.record"):
+        record = read_record(path)
+        found = wavelets(record)
+        check(record, found)
+        assert set(found.end.tolist()) <= {End.CONSUMED, End.SUNK}
+
+
+def test_a_record_of_a_part_has_no_join(tmp_path: Path) -> None:
+    path = tmp_path / "run.record"
+    simulator, _code = build(random_machine(Random(1)), SimulatorOptions(scope=Scope()))
+    RecordFile(path, simulator._program, Scope(cycles=(3, 9))).close()  # noqa: SLF001
+    with pytest.raises(OpenwaferError, match=r"a part of the run(.|\n)*whole rectangle"):
+        wavelets(read_record(path))
