@@ -70,3 +70,12 @@ def test_statistics_name_the_threads_that_the_environment_asks_for(
     runtime.run()
     runtime.stop()
     assert json.loads((tmp_path / "sim_stats.json").read_text())["threads"] == 2
+
+
+@pytest.mark.usefixtures("log")
+def test_statistics_have_the_rates_that_scripts_compare(tmp_path: Path) -> None:
+    found = json.loads((tmp_path / "sim_stats.json").read_text())
+    assert found["simulated_tile_count"] == 4
+    assert found["tile_cycles_per_second"] == 4 * found["cycles_per_second"]
+    rate = found["tile_cycles_per_second_per_thread"]
+    assert rate == found["tile_cycles_per_second"] / found["threads"]

@@ -89,9 +89,10 @@ class SimLog:
         cycles = int(self._simulator.cycle)
         num_tiles = self._program.width * self._program.height
         counts = self._simulator.statistics()
+        rate = cycles / max(seconds, 1e-9)
         return {
             "cycle_count": cycles,
-            "cycles_per_second": cycles / max(seconds, 1e-9),
+            "cycles_per_second": rate,
             "fabric_x": columns,
             "fabric_y": rows,
             "hwtile_count": num_tiles,
@@ -100,8 +101,11 @@ class SimLog:
             "num_switch_pos": counts.switch_changes,
             "num_wavelets": counts.wavelets,
             "sim_time": seconds,
+            "simulated_tile_count": num_tiles,
             "threads": self._simulator.num_threads,
             "tile_count": columns * rows,
+            "tile_cycles_per_second": num_tiles * rate,
+            "tile_cycles_per_second_per_thread": num_tiles * rate / self._simulator.num_threads,
         }
 
 
