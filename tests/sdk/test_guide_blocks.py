@@ -84,3 +84,9 @@ def test_the_page_on_commands_scales_a_copy(
     wafer.compile("layout.csl").save("out")
     run_blocks(GUIDE / "wafer-commands.md")
     assert "[[[3. 3. 3. 3.]]]" in capsys.readouterr().out
+
+
+def test_the_page_on_kernels_runs_as_it_stands() -> None:
+    left = run_blocks(GUIDE / "kernels.md")
+    assert left["plan"].column_tree == left["kernels"].Tree("two-phase", 8)
+    np.testing.assert_array_equal(left["total"].values, np.full(100, 12, np.float32))

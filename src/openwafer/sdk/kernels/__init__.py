@@ -1,0 +1,54 @@
+"""Kernels of the wafer as Python functions: numpy arrays in, arrays out, cycles beside.
+
+Each kernel has a plan, made before anything is compiled, and runs on any rectangle of PEs of both
+generations. Its CSL is in the standard library as modules ``<kernels/...>``.
+"""
+
+import importlib
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from openwafer.sdk.kernels.collectives import (
+        CollectivePlan,
+        all_reduce,
+        broadcast,
+        plan_collective,
+        reduce,
+    )
+    from openwafer.sdk.kernels.precision import Precision
+    from openwafer.sdk.kernels.running import Result
+    from openwafer.sdk.kernels.trees import Shape, Tree
+
+__all__ = [
+    "CollectivePlan",
+    "Precision",
+    "Result",
+    "Shape",
+    "Tree",
+    "all_reduce",
+    "broadcast",
+    "plan_collective",
+    "reduce",
+]
+
+# Loaded when first used: the simulator takes a second.
+_PLACES: Final = MappingProxyType(
+    {
+        **dict.fromkeys(("CollectivePlan", "plan_collective"), "collectives"),
+        **dict.fromkeys(("all_reduce", "broadcast", "reduce"), "collectives"),
+        "Precision": "precision",
+        "Result": "running",
+        **dict.fromkeys(("Shape", "Tree"), "trees"),
+    }
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,332 @@
+"""Sums and broadcasts over a rectangle of PEs."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import error
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.pace import vector_cycles
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS
+from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.precision import (
+    Precision,
+    bound_of_sums,
+    named_precision,
+    precision_of,
+)
+from openwafer.sdk.kernels.running import (
+    CODE_BYTES,
+    START_CYCLES,
+    Result,
+    check_memory,
+    check_rectangle,
+    compiled,
+    cycles_of,
+    known_arch,
+    phase_cycles,
+)
+from openwafer.sdk.kernels.trees import MAX_ELEMENTS, Shape, Tree, best_tree, broadcast_cycles
+
+
+class Collective(StrEnum):
+    """What all PEs do."""
+
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    ALL_REDUCE = "all-reduce"
+
+    @property
+    def has_sum(self) -> bool:
+        """Whether values are added up."""
+        return self is not Collective.BROADCAST
+
+    @property
+    def has_broadcast(self) -> bool:
+        """Whether all PEs have the result."""
+        return self is not Collective.REDUCE
+
+
+@dataclass(frozen=True)
+class CollectivePlan:
+    """How a sum or a broadcast is done, before anything is compiled.
+
+    The sum of a row goes to its east end, that of the last column to its north end, the root; a
+    broadcast begins there.
+
+    Attributes:
+        collective: what is done.
+        rows: of PEs.
+        columns: of PEs.
+        length: elements of each PE.
+        padding: elements more that a PE has, so that wavelets are full.
+        arch: the generation.
+        precision: types of elements and sums.
+        row_tree: who adds up what along a row; None without a sum along rows.
+        column_tree: the same along the last column.
+    """
+
+    collective: Collective
+    rows: int
+    columns: int
+    length: int
+    padding: int
+    arch: Arch
+    precision: Precision
+    row_tree: Tree | None
+    column_tree: Tree | None
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of a PE's 48 KB, with those that are kept for code."""
+        sizes = {self.precision.given, self.precision.sums}
+        held = (self.length + self.padding) * sum(dtype.itemsize for dtype in sizes)
+        return held + CODE_BYTES
+
+    @property
+    def num_wavelets(self) -> int:
+        """Of a message."""
+        return (self.length + self.padding) // self.precision.in_wavelet
+
+    @property
+    def cycles(self) -> int:
+        """Cycles by the published model, and those of the start."""
+        words, arch = self.num_wavelets, self.arch
+        generation = GENERATIONS[arch]
+        phases: list[float] = []
+        if self._is_widened:
+            phases.append(vector_cycles(VECTOR_OPS["fh2s"], self.length, generation))
+        if self.row_tree:
+            # The root and its neighbours begin last; a chain begins at the other end.
+            is_late = self.row_tree.shape is not Shape.CHAIN
+            late = generation.timing.hop_cycles * (self.columns - 1) if is_late else 0
+            phases.append(self.row_tree.cycles(self.columns, words, arch) + late)
+        if self.column_tree:
+            phases.append(self.column_tree.cycles(self.rows, words, arch))
+        if self.collective.has_broadcast:
+            phases.append(broadcast_cycles(self.rows, self.columns, words, arch))
+        between = max(0, len(phases) - 1) * phase_cycles(arch)
+        return round(START_CYCLES[arch] + sum(phases) + between)
+
+    @property
+    def num_additions(self) -> int:
+        """The most additions that a value goes through."""
+        along_row = self.row_tree.num_additions(self.columns) if self.row_tree else 0
+        along_column = self.column_tree.num_additions(self.rows) if self.column_tree else 0
+        return along_row + along_column
+
+    def error_bound(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Bound of each sum's error: gamma(num_additions) times the sum of magnitudes.
+
+        Args:
+            values: (rows, columns, length), finite.
+        """
+        magnitudes = np.abs(values.astype(np.float64)).sum((0, 1))
+        return bound_of_sums(magnitudes, self.num_additions, self.precision.sums)
+
+    def run(self, values: NDArray[Any], *, check: bool = False) -> Result:
+        """Do it on the simulated wafer.
+
+        Args:
+            values: (rows, columns, length) of a sum, (length,) of a broadcast.
+            check: look for mistakes of the program.
+
+        Raises:
+            OpenwaferError: values have another shape or type.
+        """
+        root = (0, self.columns - 1)
+        shape = (self.rows, self.columns) if self.collective.has_sum else ()
+        _check_values(values, (*shape, self.length), self.precision)
+        padded = np.zeros((*shape, self.length + self.padding), values.dtype)
+        padded[..., : self.length] = values
+        program = compiled("collectives", self.arch, self._params())
+        name = "given" if self._is_widened else "values"
+        with program.run(check=check) as run:
+            if self.collective.has_sum:
+                run[name] = padded
+            else:
+                run[name, root[0], root[1]] = padded
+            run.launch("main")
+            read = run["values"] if self.collective.has_broadcast else run["values", *root]
+            return Result(read[..., : self.length].copy(), cycles_of(run, self.arch))
+
+    @property
+    def _is_widened(self) -> bool:
+        return self.precision is Precision.F16_F32
+
+    def _params(self) -> dict[str, Param]:
+        row, column = self.row_tree or Tree(Shape.CHAIN), self.column_tree or Tree(Shape.CHAIN)
+        return {
+            "rows": self.rows,
+            "columns": self.columns,
+            "length": self.length + self.padding,
+            "row_shape": row.shape.number,
+            "row_group": row.group,
+            "column_shape": column.shape.number,
+            "column_group": column.group,
+            "is_f16": self.precision is Precision.F16,
+            "is_widened": self._is_widened,
+            "has_sum": self.collective.has_sum,
+            "has_broadcast": self.collective.has_broadcast,
+        }
+
+
+def plan_collective(
+    collective: str,
+    size: tuple[int, int],
+    length: int,
+    *,
+    arch: str = Arch.WSE3,
+    precision: str = Precision.F32,
+    tree: Tree | None = None,
+) -> CollectivePlan:
+    """Plan a collective operation on a rectangle of PEs.
+
+    Args:
+        collective: ``"broadcast"``, ``"reduce"`` or ``"all-reduce"``.
+        size: rows and columns of PEs.
+        length: elements of each PE, 1 or more.
+        arch: ``"wse2"`` or ``"wse3"``.
+        precision: ``"f32"``, ``"f16"`` or ``"f16-f32"``.
+        tree: who adds up what along a line; None takes for rows and for the last column the one
+            of the fewest cycles by the published model.
+
+    Raises:
+        OpenwaferError: it does not fit the fabric, a PE's memory or an operation.
+    """
+    if collective not in list(Collective):
+        known = ", ".join(Collective)
+        raise error("option-value", f"collective is {collective!r}", help=f"give one of {known}")
+    kind, generation, numbers = (
+        Collective(collective),
+        known_arch(arch),
+        named_precision(precision),
+    )
+    rows, columns = size
+    check_rectangle(rows, columns, generation)
+    if length < 1:
+        raise error("kernel-length", f"{length} elements a PE", help="give 1 element or more")
+    padding = -length % numbers.in_wavelet
+    padded = length + padding
+
+    def chosen(num_pes: int) -> Tree | None:
+        if not kind.has_sum or num_pes == 1:
+            return None
+        taken = tree or best_tree(num_pes, padded, padded // numbers.in_wavelet, generation)
+        _check_operation(taken, num_pes, padded)
+        return taken
+
+    plan = CollectivePlan(
+        collective=kind,
+        rows=rows,
+        columns=columns,
+        length=length,
+        padding=padding,
+        arch=generation,
+        precision=numbers,
+        row_tree=chosen(columns),
+        column_tree=chosen(rows),
+    )
+    check_memory(plan.memory_bytes, f"{length} elements of {numbers}")
+    return plan
+
+
+def reduce(
+    values: NDArray[Any],
+    *,
+    arch: str = Arch.WSE3,
+    precision: str | None = None,
+    tree: Tree | None = None,
+) -> Result:
+    """Sum of the values of all PEs: (rows, columns, length) to (length,).
+
+    The error of each sum is at most ``gamma(n) * sum(|values|)`` with n additions on the longest
+    way, ``num_additions`` of the plan, and u = 2**-24 for f32 sums, 2**-11 for f16. The order of
+    additions depends on nothing but the plan, so the bits repeat.
+
+    Args:
+        values: float32 or float16, one dim for rows of PEs, one for columns, one for elements.
+        arch: ``"wse2"`` or ``"wse3"``.
+        precision: ``"f32"``, ``"f16"`` or ``"f16-f32"``; None sums float16 in f32.
+        tree: who adds up what; None takes the best by the published model.
+
+    Raises:
+        OpenwaferError: shape or type do not fit, or the rectangle or its memory is too small.
+    """
+    return _summed(Collective.REDUCE, values, arch, precision, tree)
+
+
+def all_reduce(
+    values: NDArray[Any],
+    *,
+    arch: str = Arch.WSE3,
+    precision: str | None = None,
+    tree: Tree | None = None,
+) -> Result:
+    """The same sum for all PEs: (rows, columns, length) to the same shape, by :func:`reduce`."""
+    return _summed(Collective.ALL_REDUCE, values, arch, precision, tree)
+
+
+def broadcast(values: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
+    """The same values for all PEs: (length,) to (rows, columns, length), bit for bit.
+
+    Args:
+        values: float32 or float16.
+        size: rows and columns of PEs.
+        arch: ``"wse2"`` or ``"wse3"``.
+
+    Raises:
+        OpenwaferError: shape or type do not fit, or the rectangle or its memory is too small.
+    """
+    _check_dims(values, 1)
+    kind = Precision.F16 if values.dtype == np.float16 else Precision.F32
+    plan = plan_collective(Collective.BROADCAST, size, len(values), arch=arch, precision=kind)
+    return plan.run(values)
+
+
+def _summed(
+    kind: Collective,
+    values: NDArray[Any],
+    arch: str,
+    precision: str | None,
+    tree: Tree | None,
+) -> Result:
+    _check_dims(values, 3)
+    numbers = precision_of(precision, values.dtype)
+    rows, columns, length = values.shape
+    plan = plan_collective(kind, (rows, columns), length, arch=arch, precision=numbers, tree=tree)
+    return plan.run(values)
+
+
+def _check_dims(values: NDArray[Any], num_dims: int) -> None:
+    dims = {1: "(elements)", 3: "(rows of PEs, columns of PEs, elements)"}
+    if values.ndim != num_dims:
+        raise error(
+            "kernel-shape",
+            f"values have the shape {values.shape}; {num_dims} dims {dims[num_dims]} are needed",
+            help="reshape them",
+        )
+
+
+def _check_values(values: NDArray[Any], shape: tuple[int, ...], precision: Precision) -> None:
+    precision_of(precision, values.dtype)
+    if values.shape != shape:
+        raise error(
+            "kernel-shape",
+            f"values have the shape {values.shape}; the plan is for {shape}",
+            help="make a plan for this shape",
+        )
+
+
+def _check_operation(tree: Tree, num_pes: int, length: int) -> None:
+    num_elements = tree.most_elements(num_pes, length)
+    if tree.shape is not Shape.CHAIN and num_elements > MAX_ELEMENTS:
+        raise error(
+            "kernel-operation",
+            f"a {tree.shape} of {num_pes} PEs with {length} elements adds {num_elements:,} of them "
+            f"in one operation, which takes {MAX_ELEMENTS:,}",
+            help="choose a chain or two-phase, or fewer elements",
+        )

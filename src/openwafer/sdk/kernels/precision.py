@@ -1,0 +1,89 @@
+"""Number types of kernels, and what their rounding may cost."""
+
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import error
+
+
+class Precision(StrEnum):
+    """Types of the elements and of the sums: f32, f16, or f16 elements with f32 sums."""
+
+    F32 = "f32"
+    F16 = "f16"
+    F16_F32 = "f16-f32"
+
+    @property
+    def given(self) -> np.dtype[Any]:
+        """Type of the elements that a kernel takes."""
+        return np.dtype(np.float32 if self is Precision.F32 else np.float16)
+
+    @property
+    def sums(self) -> np.dtype[Any]:
+        """Type of the sums that it gives back."""
+        return np.dtype(np.float16 if self is Precision.F16 else np.float32)
+
+    @property
+    def in_wavelet(self) -> int:
+        """Sums that travel in one wavelet."""
+        return 4 // self.sums.itemsize
+
+
+def precision_of(name: str | None, dtype: np.dtype[Any]) -> Precision:
+    """The precision that was asked for, or the one of an array: f16 is summed in f32.
+
+    Raises:
+        OpenwaferError: there is no such precision, or it takes other elements.
+    """
+    if name is None:
+        by_type = {np.dtype(np.float32): Precision.F32, np.dtype(np.float16): Precision.F16_F32}
+        found = by_type.get(dtype)
+    else:
+        found = named_precision(name)
+    if found is None or found.given != dtype:
+        want = "float32 or float16" if found is None else f"{found.given}, as precision {found}"
+        raise error(
+            "kernel-dtype",
+            f"values are {dtype}; a kernel takes {want}",
+            help="convert them, as in values.astype(np.float32)",
+        )
+    return found
+
+
+def named_precision(name: str) -> Precision:
+    """A precision by its name.
+
+    Raises:
+        OpenwaferError: there is none.
+    """
+    if name not in list(Precision):
+        known = ", ".join(Precision)
+        raise error("kernel-precision", f"precision is {name!r}", help=f"give one of {known}")
+    return Precision(name)
+
+
+_ROUNDOFF: Final = {np.dtype(np.float32): 2.0**-24, np.dtype(np.float16): 2.0**-11}
+
+
+def gamma(num_roundings: int, dtype: np.dtype[Any]) -> float:
+    """The relative error of a product of so many factors 1 + d, each |d| at most half an ulp.
+
+    Higham, Accuracy and Stability of Numerical Algorithms, section 3.1: n u / (1 - n u).
+    """
+    share = num_roundings * _ROUNDOFF[dtype]
+    return share / (1 - share) if share < 1 else float("inf")
+
+
+def bound_of_sums(
+    magnitudes: NDArray[np.float64], num_roundings: int, dtype: np.dtype[Any]
+) -> NDArray[np.float64]:
+    """Bound of the error of sums from the sums of their terms' magnitudes.
+
+    It is infinite where a sum on the way may leave the range of `dtype`.
+    """
+    relative = gamma(num_roundings, dtype)
+    may_overflow = magnitudes * (1 + relative) > float(np.finfo(dtype).max)
+    return np.where(may_overflow, np.inf, relative * magnitudes)

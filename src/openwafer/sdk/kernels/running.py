@@ -1,0 +1,115 @@
+"""What kernels share: a compiled program for a plan, a run of it, and its cycles."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import error
+from openwafer.sdk.arch.generation import GENERATIONS, MEMORY_WORDS, WORD_BYTES, Arch
+from openwafer.sdk.csl.options import CompileOptions
+from openwafer.sdk.door.compiled import Compiled, Param, compile_layout
+from openwafer.sdk.door.run import Run
+
+PROGRAMS: Final = Path(__file__).parent / "programs"
+STRICT: Final = CompileOptions(
+    is_memcpy=True, are_warnings_errors=True, is_strict=True, max_inlined_iterations=1_000_000
+)
+MEMORY_BYTES: Final = WORD_BYTES * MEMORY_WORDS
+"""Of a PE."""
+CODE_BYTES: Final = 6 * 1024
+"""Kept for code, stack and what the host's copies need (published: 4,176 bytes)."""
+MARGIN: Final = (7, 2)
+"""Columns and rows of the fabric that the host's transport takes beside a rectangle."""
+START_CYCLES: Final = {Arch.WSE2: 28, Arch.WSE3: 34}
+"""Of a kernel's first task and of its two looks at the clock, beside what a model counts."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a kernel gives back.
+
+    Attributes:
+        values: the result.
+        cycles: from the first PE's start to the last one's end, without the host's copies.
+    """
+
+    values: NDArray[Any]
+    cycles: int
+
+
+def known_arch(name: str) -> Arch:
+    """A generation by its name.
+
+    Raises:
+        OpenwaferError: there is none.
+    """
+    if name not in list(Arch):
+        raise error("option-value", f"arch is {name!r}", help=f"give {' or '.join(Arch)}")
+    return Arch(name)
+
+
+def phase_cycles(arch: Arch) -> int:
+    """Cycles between two phases of a kernel: the first one's end activates a task."""
+    timing = GENERATIONS[arch].timing
+    return timing.task_cycles + timing.switch_cycles
+
+
+def check_rectangle(rows: int, columns: int, arch: Arch) -> None:
+    """Refuse a rectangle that the fabric has no room for.
+
+    Raises:
+        OpenwaferError: it is empty, or too large.
+    """
+    width, height = (have - margin for have, margin in zip(_fabric(arch), MARGIN, strict=True))
+    if not (1 <= rows <= height and 1 <= columns <= width):
+        raise error(
+            "kernel-rectangle",
+            f"{rows} rows and {columns} columns of PEs; {arch} has room for 1 to {height} rows "
+            f"and 1 to {width} columns",
+            help="choose a rectangle inside of the fabric",
+        )
+
+
+def _fabric(arch: Arch) -> tuple[int, int]:
+    return GENERATIONS[arch].max_fabric
+
+
+def check_memory(memory_bytes: int, what: str) -> None:
+    """Refuse what a PE cannot hold.
+
+    Raises:
+        OpenwaferError: it does not fit.
+    """
+    if memory_bytes > MEMORY_BYTES:
+        raise error(
+            "kernel-memory",
+            f"{what} takes {memory_bytes:,} bytes of a PE, {CODE_BYTES:,} of them kept for code; "
+            f"a PE has {MEMORY_BYTES:,}",
+            help="spread it over more PEs, or take smaller tiles or elements",
+        )
+
+
+@lru_cache(maxsize=32)
+def _compiled(name: str, arch: Arch, params: tuple[tuple[str, Param], ...]) -> Compiled:
+    layout = PROGRAMS / f"{name}_layout.csl"
+    return compile_layout(layout, arch=arch, params=dict(params), options=STRICT)
+
+
+def compiled(name: str, arch: Arch, params: Mapping[str, Param]) -> Compiled:
+    """A program of this room, compiled with all warnings as errors."""
+    return _compiled(name, arch, tuple(sorted(params.items())))
+
+
+def cycles_of(run: Run, arch: Arch) -> int:
+    """Cycles of a kernel, from what each PE has counted since its own start.
+
+    A command of the host reaches each column a hop later than the one before it.
+    """
+    counted = run["cycles"].astype(np.int64) @ np.array([1, 1 << 16, 0])
+    starts = GENERATIONS[arch].timing.hop_cycles * np.arange(counted.shape[1])
+    return int((counted + starts).max())

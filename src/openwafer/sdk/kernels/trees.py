@@ -1,0 +1,107 @@
+"""Shapes of sums along a line of PEs, and what the published model says that they cost.
+
+The formulas are those of arXiv 2404.15888: contention or energy over links, and distance, and what
+a PE on the way adds (its ramps both ways and a cycle). They are for WSE-2, whose hops take a cycle;
+here a hop takes what it does on the generation.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil, log2
+from typing import Final
+
+from openwafer.diagnostics import error
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
+
+
+class Shape(StrEnum):
+    """Who adds up what: all at the first PE, one after another, by halves, or chains of chains."""
+
+    STAR = "star"
+    CHAIN = "chain"
+    TREE = "tree"
+    TWO_PHASE = "two-phase"
+
+    @property
+    def number(self) -> int:
+        """What ``<kernels/reduce/layout>`` calls it."""
+        return list(Shape).index(self)
+
+
+MAX_ELEMENTS: Final = 65_535
+"""Of one vector operation."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A shape of sums along a line.
+
+    Attributes:
+        shape: who sends to whom.
+        group: PEs of a group of ``two-phase``; 1 with other shapes.
+    """
+
+    shape: Shape
+    group: int = 1
+
+    def __post_init__(self) -> None:
+        if self.group < 1:
+            raise error(
+                "kernel-tree", f"a group of {self.group} PEs", help="give a group of 1 PE or more"
+            )
+
+    def num_additions(self, num_pes: int) -> int:
+        """The most additions that a value goes through on its way to the first PE."""
+        match self.shape:
+            case Shape.STAR | Shape.CHAIN:
+                return num_pes - 1
+            case Shape.TREE:
+                return (num_pes - 1).bit_length()
+            case Shape.TWO_PHASE:
+                return min(self.group, num_pes) - 1 + ceil(num_pes / self.group) - 1
+
+    def cycles(self, num_pes: int, num_words: int, arch: Arch) -> float:
+        """Cycles of the published model, for `num_words` wavelets from each PE."""
+        if num_pes == 1:
+            return 0
+        timing = GENERATIONS[arch].timing
+        step = 2 * timing.ramp_cycles + 1
+        distance = timing.hop_cycles * (num_pes - 1)
+        match self.shape:
+            case Shape.STAR:
+                return num_words * (num_pes - 1) + step
+            case Shape.CHAIN:
+                return num_words + distance + step * (num_pes - 1)
+            case Shape.TREE:
+                depth = log2(num_pes)
+                energy = num_words * num_pes * depth / (2 * (num_pes - 1))
+                return max(num_words * depth, energy + distance) + step * depth
+            case Shape.TWO_PHASE:
+                return 2 * num_words + distance + step * self.num_additions(num_pes)
+
+    def most_elements(self, num_pes: int, length: int) -> int:
+        """Elements of the longest operation of a PE."""
+        return length * (num_pes - 1 if self.shape is Shape.STAR else self.num_additions(num_pes))
+
+
+def best_tree(num_pes: int, length: int, num_words: int, arch: Arch) -> Tree:
+    """The tree of the fewest cycles by the model, for `length` elements in `num_words` wavelets."""
+    groups = range(2, max(3, num_pes // 2 + 1))
+    trees = [Tree(shape) for shape in Shape if shape is not Shape.TWO_PHASE]
+    trees += [Tree(Shape.TWO_PHASE, group) for group in groups]
+    # Of equal ones the first, and a chain is never too long for an operation.
+    allowed = [
+        tree
+        for tree in trees
+        if tree.shape is Shape.CHAIN or tree.most_elements(num_pes, length) <= MAX_ELEMENTS
+    ]
+    return min(allowed, key=lambda tree: tree.cycles(num_pes, num_words, arch))
+
+
+def broadcast_cycles(rows: int, columns: int, num_words: int, arch: Arch) -> float:
+    """Cycles of the published model for a broadcast from a corner to all PEs."""
+    if rows * columns == 1:
+        return 0
+    timing = GENERATIONS[arch].timing
+    distance = timing.hop_cycles * (rows + columns - 2)
+    return num_words + distance + 2 * timing.ramp_cycles + 1

@@ -1,0 +1,64 @@
+"""Cycles of collectives against the published cost model."""
+
+import numpy as np
+import pytest
+
+from openwafer.sdk import kernels
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.kernels import Shape, Tree
+from openwafer.sdk.kernels.trees import best_tree
+
+TREES = (Tree(Shape.STAR), Tree(Shape.CHAIN), Tree(Shape.TREE), Tree(Shape.TWO_PHASE, 4))
+PUBLISHED = ((2, 10055), (8, 9117), (32, 8973), (128, 9297), (256, 9800))
+
+
+def assert_close(size: tuple[int, int], length: int, arch: str, tree: Tree | None) -> None:
+    """The run is within a tenth of its plan."""
+    plan = kernels.plan_collective("all-reduce", size, length, arch=arch, tree=tree)
+    cycles = plan.run(np.ones((*size, length), np.float32)).cycles
+    assert abs(cycles - plan.cycles) <= 0.1 * plan.cycles
+
+
+@pytest.mark.parametrize(
+    ("tree", "arch"), [*((tree, "wse2") for tree in TREES), (Tree(Shape.TWO_PHASE, 4), "wse3")]
+)
+def test_a_sum_takes_what_the_model_says(tree: Tree, arch: str) -> None:
+    assert_close((16, 1), 48, arch, tree)
+
+
+@pytest.mark.parametrize("arch", list(Arch))
+def test_a_sum_of_a_rectangle_takes_what_the_model_says(arch: Arch) -> None:
+    assert_close((6, 5), 100, arch, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("arch", list(Arch))
+@pytest.mark.parametrize("num_pes", [4, 16, 64])
+@pytest.mark.parametrize("length", [16, 64, 256, 1000])
+def test_sums_of_all_sizes_take_what_the_model_says(
+    tree: Tree, arch: Arch, num_pes: int, length: int
+) -> None:
+    assert_close((num_pes, 1), length, arch, tree)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tree", [Tree(Shape.CHAIN), Tree(Shape.TREE), Tree(Shape.TWO_PHASE, 22)])
+@pytest.mark.parametrize("length", [64, 4096])
+def test_sums_of_512_pes_take_what_the_model_says(tree: Tree, length: int) -> None:
+    assert_close((512, 1), length, "wse2", tree)
+
+
+@pytest.mark.parametrize(("group", "cycles"), PUBLISHED)
+def test_the_model_is_near_what_was_published_for_two_phases(group: int, cycles: int) -> None:
+    ours = Tree(Shape.TWO_PHASE, group).cycles(512, 4096, Arch.WSE2)
+    assert ours == pytest.approx(cycles, rel=0.04)  # as they say of it
+
+
+def test_the_model_is_near_what_was_published_for_a_chain() -> None:
+    assert Tree(Shape.CHAIN).cycles(512, 4096, Arch.WSE2) == pytest.approx(7218, rel=0.01)
+
+
+def test_more_words_go_by_star_by_tree_in_two_phases_and_by_chain() -> None:
+    shapes = [best_tree(64, n, n, Arch.WSE2).shape for n in (1, 10, 100, 4000)]
+    assert shapes == [Shape.STAR, Shape.TREE, Shape.TWO_PHASE, Shape.CHAIN]
