@@ -193,9 +193,20 @@ def refuse(planned: Planned, config: RunConfig) -> None:
     plan_input(config, StoreOptions()).make_device()
     if planned.plan.changed:
         raise shared_state(planned.plan.changed, "a stage sees what its own layers change")
+
+
+def require_stages(config: RunConfig) -> None:
+    """Refuse a config that asks of stages what they cannot do; its model need not be planned.
+
+    Raises:
+        OpenwaferError: ``pipelined-option`` and ``pipelined-replicas``, and what
+            :func:`~openwafer.training.session.systems.blocks_of` raises.
+    """
     refused = refused_option(config)
     if refused is not None:
         raise not_in_stages(*refused)
+    num_stages_of(config)
+    blocks_of(config.batch.most_micro_batches, config.systems)
 
 
 def refused_option(config: RunConfig) -> tuple[str, str] | None:
@@ -294,8 +305,10 @@ def _cut(parts: ToPlan, whole: Planned, config: RunConfig) -> Planned:
 
 def _planned(parts: ToPlan, config: RunConfig) -> Planned:
     """The plan of a config that says how several systems share the work, or streams."""
-    whole = parts.planned(as_one_system(config))
-    return _cut(parts, whole, config) if is_pipelined(config) else whole
+    if not is_pipelined(config):
+        return parts.planned(config)
+    require_stages(config)
+    return _cut(parts, parts.planned(as_one_system(config)), config)
 
 
 def plan_of_before(folder: RunFolder) -> PlanRecord | None:
