@@ -10,6 +10,7 @@ PRELOADED: Final = (
     "tests.training.kill.killed_runs",
     "tests.training.session.follower_pool",
     "tests.training.stream.loop_ranks",
+    "tests.first_run",
 )
 _FORKS: Final = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(list(PRELOADED))

@@ -1,4 +1,4 @@
-"""Measurements that need a process of their own."""
+"""Measurements and programs that need a process of their own."""
 
 import runpy
 import sys
@@ -11,13 +11,18 @@ from tests import forked
 LIMIT_SECONDS = 600.0
 
 
-def integers_of(module: str, *arguments: object) -> tuple[int, ...]:
-    """The integers that a module of the tests prints when it runs as a program."""
+def text_of(module: str, *arguments: object) -> str:
+    """What a module of the tests prints when it runs as a program."""
     with TemporaryDirectory() as folder:
         told = Path(folder, "told")
         process = forked.start(_run, module, [*map(str, arguments)], told)
         assert forked.exit_codes([process], LIMIT_SECONDS) == [0]
-        return tuple(map(int, told.read_text().split()))
+        return told.read_text()
+
+
+def integers_of(module: str, *arguments: object) -> tuple[int, ...]:
+    """The integers that it prints."""
+    return tuple(map(int, text_of(module, *arguments).split()))
 
 
 def _run(module: str, arguments: list[str], told: Path) -> None:

@@ -1,20 +1,15 @@
 """SIGKILL, or a power failure, at any moment leaves the store at a committed step to the byte."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.own_process import text_of
 
 
 def report_of_kills(folder: Path, num_kills: int, seed: int, *options: str) -> str:
-    command = [sys.executable, "-m", "tests.faults.killed_writer", str(folder)]
-    command += [str(num_kills), str(seed), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    return done.stdout + done.stderr
+    return text_of("tests.faults.killed_writer", folder, num_kills, seed, *options)
 
 
 def test_a_killed_process_leaves_a_committed_step(tmp_path: Path) -> None:
