@@ -14,7 +14,7 @@ def test_192_systems_are_160_times_as_fast_on_a_small_model() -> None:
 
 
 def test_whole_bytes_and_shares_of_them_take_as_long() -> None:
-    for layers in range(2, 200, 3):
+    for layers in range(2, 200, 17):
         whole = layers * round(1.3e9 / layers)
         seconds = [schedule_seconds(n, layers, 16, TOKENS) for n in (1.3e9, whole)]
         assert seconds[0] == pytest.approx(seconds[1], rel=1e-6), layers

@@ -4,10 +4,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch._C._distributed_c10d import TCPStore
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
@@ -20,6 +22,7 @@ from openwafer.training.stream.stream_options import StreamOptions
 from tests.training.stream.small_gpt import TIED, adamw, build_gpt, gpt_loss, gpt_run
 
 CAP = "1MiB"
+PATIENCE = timedelta(seconds=120)
 MAX_NORM = 0.5
 OPTIONS = StreamOptions(host_memory_bytes=1 << 30, systems_timeout_seconds=60.0)
 SHARED = replace(OPTIONS, store_systems=StoreSystems.ALL)
@@ -31,6 +34,14 @@ def rank() -> int:
 
 def size() -> int:
     return int(os.environ["WORLD_SIZE"])
+
+
+def wait_for_end(*ranks: int) -> None:
+    """Do nothing until other ranks have returned from the program, whatever they are told."""
+    run = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    port = int(os.environ["MASTER_PORT"])
+    store = TCPStore("localhost", port, is_master=False, wait_for_workers=False)
+    store.wait([f"{run}/{rank}" for rank in ranks], PATIENCE)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """What else programs do with a model on several systems, as every process of a launcher runs it."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.training.stream.loop_programs import (
     joined,
     rank,
     size,
+    wait_for_end,
     weights_of,
 )
 from tests.training.stream.small_gpt import TIED, adamw, build_gpt, gpt_loss, gpt_run
@@ -179,7 +179,7 @@ def one_backward_more(model: nn.Module, optimizer: torch.optim.Optimizer, _: Str
 
 def no_step(_model: nn.Module, optimizer: torch.optim.Optimizer, _: StreamedLoop) -> None:
     if rank() == 1:
-        time.sleep(9.0)
+        wait_for_end(0, 2)
     else:
         optimizer.step()
 

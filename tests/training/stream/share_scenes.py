@@ -1,7 +1,6 @@
 """What programs do whose systems own a share of the store each, as every process runs it."""
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +13,15 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.joining import meet_launched
 from openwafer.training.host_memory import read_host_memory
 from openwafer.training.stream.stream_options import StreamOptions
-from tests.training.stream.loop_programs import MAX_NORM, SHARED, Loop, joined, rank, weights_of
+from tests.training.stream.loop_programs import (
+    MAX_NORM,
+    SHARED,
+    Loop,
+    joined,
+    rank,
+    wait_for_end,
+    weights_of,
+)
 from tests.training.stream.loop_scenes import backward
 from tests.training.stream.small_gpt import TIED, adamw, build_gpt
 
@@ -178,7 +185,7 @@ def read_behind_a_barrier() -> None:
             for value in model.state_dict().values():
                 value.clone()  # A value is asked for when it is read.
         else:
-            time.sleep(8.0)
+            wait_for_end(0)
             optimizer.step()
 
 
