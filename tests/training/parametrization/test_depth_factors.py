@@ -97,7 +97,10 @@ DEEP_MODELS = {
 RATES = {"adamw": (1 / DEEPER, 1), "lion": (1 / DEEPER, 1), "sgd": (1 / DEEPER, DEEPER)}
 
 
-@pytest.fixture(params=[case(name, by_default=name != "llama") for name in DEEP_MODELS])
+# Of a module: what muP has found out of a model serves its tests one after the other.
+@pytest.fixture(
+    scope="module", params=[case(name, by_default=name != "llama") for name in DEEP_MODELS]
+)
 def deep(request: pytest.FixtureRequest) -> DeepModel:
     return DEEP_MODELS[request.param]
 

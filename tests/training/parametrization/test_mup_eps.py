@@ -30,8 +30,8 @@ def eps_of(config: RunConfig, folder: Path) -> dict[str, float | None]:
     }
 
 
-@pytest.mark.parametrize("wide", WIDE_MODELS.values(), ids=WIDE_MODELS)
 @pytest.mark.parametrize("optimizer", ["adamw", "nadam"])
+@pytest.mark.parametrize("wide", WIDE_MODELS.values(), ids=WIDE_MODELS)
 def test_eps_is_as_gradients_are_in_the_table(
     wide: WideModel, optimizer: str, tmp_path: Path
 ) -> None:

@@ -15,7 +15,8 @@ from tests.training.parametrization.wide_models import VOCABULARY, WIDE_MODELS, 
 ADAMW = OptimizerConfig(weight_decay=0.5, learning_rate=1.0)
 
 
-@pytest.fixture(params=WIDE_MODELS)
+# Of a module: what muP has found out of a model serves its tests one after the other.
+@pytest.fixture(scope="module", params=WIDE_MODELS)
 def wide(request: pytest.FixtureRequest) -> WideModel:
     return WIDE_MODELS[request.param]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.building import tokenizer_of
 from openwafer.training.session.config_sections import BatchConfig, OptimizerConfig, ScheduleConfig
 from openwafer.training.stream.plan.placement import StoreTier
-from tests.tables import checkerboard
+from tests.tables import case
 from tests.training.session.tiny_runs import (
     TinyData,
     differing,
     make_tiny_data,
+    plain_loop,
     plain_step,
     quiet,
     saved_parameters,
@@ -112,7 +114,14 @@ def plain_mup_loop(
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-@pytest.mark.parametrize(("optimizer", "is_tied"), checkerboard(("adamw", "sgd"), (True, False)))
+# Of AdamW and tied weights is the run that stops.
+@pytest.mark.parametrize(
+    ("optimizer", "is_tied"),
+    [
+        case(optimizer, is_tied, by_default=(optimizer, is_tied) == ("sgd", False))
+        for optimizer, is_tied in product(RATES, (True, False))
+    ],
+)
 def test_a_streamed_run_under_mup_equals_the_plain_loop(
     data: TinyData, tmp_path: Path, is_tied: bool, optimizer: str
 ) -> None:
@@ -122,23 +131,30 @@ def test_a_streamed_run_under_mup_equals_the_plain_loop(
 
 def test_a_run_of_the_base_widths_is_the_one_without_mup(data: TinyData, tmp_path: Path) -> None:
     config = config_of(data, tmp_path, GPT, "adamw")
+    config = replace(config, optimizer=OptimizerConfig("adamw", RATE))
     same = replace(config, base={"hidden_size": 32, "mlp_size": 64})
-    standard = replace(config, name="standard", parametrization=Parametrization.STANDARD, base={})
-    found, expected = (saved_parameters(train_quietly(each)) for each in (same, standard))
-    assert differing(found, expected) == []
+    standard = replace(config, parametrization=Parametrization.STANDARD, base={})
+    found, expected = saved_parameters(train_quietly(same)), plain_loop(standard)
+    assert differing(found, {name: expected[name] for name in found}) == []
 
 
-def test_a_run_goes_on_to_the_same_bits(data: TinyData, tmp_path: Path) -> None:
-    config = replace(config_of(data, tmp_path, GPT, "adamw"), schedule=CONSTANT)
-    whole = saved_parameters(train_quietly(replace(config, name="whole")))
-    train_quietly(replace(config, steps=2))
-    resumed = Session(config.path, [f"steps={config.steps}"], console=quiet()).resume()
-    assert differing(saved_parameters(resumed), whole) == []
+@pytest.fixture(scope="module")
+def stopped(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    """Of a run that has done half of its steps."""
+    tied = replace(GPT, has_tied_embeddings=True)
+    config = config_of(data, tmp_path_factory.mktemp("stopped"), tied, "adamw")
+    config = replace(config, schedule=CONSTANT)
+    train_quietly(replace(config, steps=config.steps // 2))
+    return config
 
 
-def test_a_run_does_not_go_on_under_another_base(data: TinyData, tmp_path: Path) -> None:
-    config = config_of(data, tmp_path, GPT, "adamw")
-    train_quietly(replace(config, steps=2))
+def test_a_run_that_stopped_goes_on_as_the_plain_loop(stopped: RunConfig) -> None:
+    resumed = Session(stopped.path, [f"steps={stopped.steps}"], console=quiet()).resume()
+    found, expected = saved_parameters(resumed), plain_mup_loop(stopped)
+    assert differing(found, {name: expected[name] for name in found}) == []
+
+
+def test_a_run_does_not_go_on_under_another_base(stopped: RunConfig) -> None:
     with pytest.raises(OpenwaferError) as refused:
-        Session(config.path, ["steps=4", "base.hidden_size=16"], console=quiet()).resume()
+        Session(stopped.path, ["steps=6", "base.hidden_size=16"], console=quiet()).resume()
     assert "was begun with base: {'hidden_size': 8, 'mlp_size': 16}, and" in str(refused.value)
