@@ -1,5 +1,6 @@
 """What a run does depends on program and inputs only, not on hash seeds or the host's haste."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.host import Region, Runtime, RuntimeOptions
+from openwafer.sdk.program.file import write
 from openwafer.sdk.program.program import Program
 
 _PE = """
@@ -71,13 +73,10 @@ layout {
 }
 """
 _DIGEST = """
-import hashlib, sys
+import sys
 from pathlib import Path
-from tests.sdk.host.test_same_cycles import compiled, ran
-from openwafer.sdk.program.file import write
-program = compiled(Path("."))
-write(program, Path("program"))
-print(hashlib.sha256(Path("program").read_bytes()).hexdigest(), *ran(program, ("A", "B")))
+from tests.sdk.host.test_same_cycles import digest_of
+sys.stdout.write(digest_of(Path(".")))
 """
 _ALL = Region(0, 0, 2, 1, 8)
 _ROOT = Path(__file__).parents[3]
@@ -115,8 +114,16 @@ def test_the_order_of_copies_and_when_they_are_asked_for_change_nothing(tmp_path
     assert len(runs) == 1
 
 
-def digest(folder: Path, seed: str) -> str:
-    """What another process compiles and runs, its caches empty but for the simulator's own."""
+def digest_of(folder: Path) -> str:
+    """What is compiled in a folder, and how it runs."""
+    program = compiled(folder)
+    write(program, folder / "program")
+    digest = hashlib.sha256((folder / "program").read_bytes()).hexdigest()
+    return f"{digest} {ran(program, ('A', 'B'))}"
+
+
+def digest_elsewhere(folder: Path, seed: str) -> str:
+    """The same of another process, its caches empty but for the simulator's own."""
     cache = folder / f"cache{seed}"
     places = {"OPENWAFER_CACHE": str(cache), "PYTHONHASHSEED": seed}
     paths = f"{_ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
@@ -133,4 +140,5 @@ def digest(folder: Path, seed: str) -> str:
 
 
 def test_hash_seeds_change_neither_the_program_nor_its_cycles(tmp_path: Path) -> None:
-    assert digest(tmp_path, "0") == digest(tmp_path, "1")
+    # This process has drawn its own seed.
+    assert digest_elsewhere(tmp_path, "0") == digest_of(tmp_path)

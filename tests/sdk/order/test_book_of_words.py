@@ -148,7 +148,7 @@ def test_a_snapshot_brings_back_what_nothing_had_written() -> None:
     assert (book == first).all()
 
 
-@settings(_ANY, max_examples=12)
+@settings(_ANY, max_examples=8)
 @given(st.lists(OPERATIONS, min_size=4, max_size=8), st.sampled_from(list(Arch)))
 def test_code_and_machine_keep_one_book(operations: list[Operation], arch: Arch) -> None:
     compare(operations, arch)

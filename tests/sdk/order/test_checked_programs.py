@@ -3,6 +3,7 @@
 from typing import Final
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -27,9 +28,8 @@ from tests.sdk.order.pe_programs import (
 BEGUN: Final = st.builds(Transfer, SLICES, st.booleans(), st.just(True))
 """An operation that the other statements meet in flight."""
 _CYCLES: Final = 20_000
-_ANY: Final = settings(
-    deadline=None, max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True
-)
+_ANY: Final = settings(deadline=None, suppress_health_check=list(HealthCheck))
+_DEPTHS: Final = st.sampled_from((Depth.CHECKED, Depth.WRAPS))
 
 
 def ran(program: Program, words: list[int], kind: EngineKind, depth: Depth) -> Simulator:
@@ -64,14 +64,18 @@ def compare(statements: tuple[Statement, ...], arch: Arch, depth: Depth) -> None
     assert left_by(native) == plain == left_by(interpreted)
 
 
-@_ANY
-@given(
-    first=BEGUN,
-    statements=PROGRAMS,
-    arch=st.sampled_from(list(Arch)),
-    depth=st.sampled_from((Depth.CHECKED, Depth.WRAPS)),
-)
+@settings(_ANY, max_examples=15)
+@given(first=BEGUN, statements=PROGRAMS, arch=st.sampled_from(list(Arch)), depth=_DEPTHS)
 def test_checks_change_nothing_and_both_engines_find_the_same(
+    first: Statement, statements: tuple[Statement, ...], arch: Arch, depth: Depth
+) -> None:
+    compare((first, *statements), arch, depth)
+
+
+@pytest.mark.slow
+@settings(_ANY, max_examples=1000)
+@given(first=BEGUN, statements=PROGRAMS, arch=st.sampled_from(list(Arch)), depth=_DEPTHS)
+def test_checks_change_nothing_in_many_programs(
     first: Statement, statements: tuple[Statement, ...], arch: Arch, depth: Depth
 ) -> None:
     compare((first, *statements), arch, depth)

@@ -100,7 +100,7 @@ def test_words_that_are_sent_hold_up_operations_that_take_turns(
     compare((Transfer(Slice(0, 0, 8), is_send=True, is_async=True), operation), arch)
 
 
-@settings(_ANY, max_examples=50)
+@settings(_ANY, max_examples=25)
 @given(statements=PROGRAMS, arch=st.sampled_from(list(Arch)))
 def test_programs_see_memory_in_the_order_of_cycles(
     statements: tuple[Statement, ...], arch: Arch

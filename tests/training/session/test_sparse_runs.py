@@ -56,8 +56,14 @@ ALGORITHMS: dict[str, tuple[WrittenSparsity, PlainSparsity]] = {
     "rigl": (group("rigl"), PlainSparsity("rigl", {0: 0.75}, UPDATES)),
     "gmp": (group("gmp"), PlainSparsity("gmp", FALLING, UPDATES)),
 }
-TO_DENSE = SparsityGroup(Cycling((0.75, 0.0)), AlgorithmName.GMP, update=AtSteps((4,)))
-BEHIND_EVERY_STEP = replace(group("rigl"), update=EverySteps(1))
+TO_DENSE = (
+    SparsityGroup(Cycling((0.75, 0.0)), AlgorithmName.GMP, update=AtSteps((4,))),
+    PlainSparsity("gmp", {0: 0.75, 4: 0.0}, frozenset((4,))),
+)
+BEHIND_EVERY_STEP = (
+    replace(group("rigl"), update=EverySteps(1)),
+    PlainSparsity("rigl", {0: 0.75}, frozenset(range(1, STEPS + 1))),
+)
 
 
 def sparse_config(data: TinyData, folder: Path, sparsity: WrittenSparsity) -> RunConfig:
@@ -133,10 +139,10 @@ def test_a_sparse_run_equals_the_plain_loop_with_masks(
 @pytest.mark.parametrize(
     ("written", "plain"),
     [
-        (TO_DENSE, PlainSparsity("gmp", {0: 0.75, 4: 0.0}, frozenset((4,)))),
-        (BEHIND_EVERY_STEP, PlainSparsity("rigl", {0: 0.75}, frozenset(range(1, STEPS + 1)))),
+        case(*TO_DENSE, by_default=True, id="dense from the middle on"),
+        # Of it is the run that stops.
+        case(*BEHIND_EVERY_STEP, by_default=False, id="rigl behind every step"),
     ],
-    ids=["dense from the middle on", "rigl behind every step"],
 )
 def test_a_schedule_may_go_to_its_ends(
     data: TinyData, tmp_path: Path, written: SparsityGroup, plain: PlainSparsity
@@ -151,7 +157,7 @@ def test_a_schedule_may_go_to_its_ends(
 def test_a_sparse_run_that_stopped_and_went_on_equals_the_plain_loop_with_masks(
     data: TinyData, tmp_path: Path
 ) -> None:
-    written, plain = ALGORITHMS["rigl"]
+    written, plain = BEHIND_EVERY_STEP
     config = streamed(sparse_config(data, tmp_path, written), StoreTier.DISK)
     Session(replace(config, steps=3), console=quiet()).train()
     broken = Session(config, console=quiet())
@@ -170,7 +176,7 @@ def test_a_sparse_model_that_reads_values_trains(
 
 
 def test_the_store_keeps_what_the_kept_weights_cost(data: TinyData, tmp_path: Path) -> None:
-    config = sparse_config(data, tmp_path, 0.9)
+    config = replace(sparse_config(data, tmp_path, 0.9), steps=1)
     arrays = saved_arrays(Session(config, console=quiet()).train())
     name = "layers.0.mlp.up.weight"
     num_kept = int(0.1 * GPT.hidden_size * GPT.mlp_units)

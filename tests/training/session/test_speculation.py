@@ -133,6 +133,8 @@ def test_micro_batches_are_run_again_with_their_own_seeds(data: TinyData, tmp_pa
     assert differing_from_loop(config) == []
 
 
+# test_covering_runs has averages of clipped runs of three micro-batches.
+@pytest.mark.slow
 def test_an_average_moves_once_in_a_step_that_is_run_again(data: TinyData, tmp_path: Path) -> None:
     """With each micro-batch by its own seed, as the weights say."""
     batch = BatchConfig(size=6, sequence_length=12, micro_batches=3)

@@ -218,7 +218,9 @@ def test_texts_of_a_run_of_several_systems_are_those_of_one(
     assert first.generate("2 squared", few) == second.generate("2 squared", few)
 
 
-@pytest.mark.parametrize("micro_batches", [pytest.param(3, marks=pytest.mark.slow), 5])
+# Two systems keep to it in test_covering_runs.
+@pytest.mark.slow
+@pytest.mark.parametrize("micro_batches", [3, 5])
 def test_systems_keep_to_the_memory_that_their_plan_foretells(
     micro_batches: int, data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
