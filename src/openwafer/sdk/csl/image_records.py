@@ -1,7 +1,8 @@
 """An analysed image as the record that a program holds."""
 
-import struct
 from dataclasses import replace
+
+import numpy as np
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.sdk.arch.generation import Arch
@@ -61,10 +62,11 @@ def finished_image(name: str, result: ImageResult, arch: Arch) -> Image:
 def _data(module: Module) -> bytes:
     """Memory from word 0 to the last variable, little-endian words."""
     end = max((v.address + v.num_words for v in module.globals), default=0)
-    words = [0] * end
+    words = np.zeros(end, "<u2")
     for variable in module.globals:
-        words[variable.address : variable.address + len(variable.initial)] = variable.initial
-    return struct.pack(f"<{end}H", *(word & 0xFFFF for word in words))
+        initial = np.array(variable.initial, np.int64)
+        words[variable.address : variable.address + initial.size] = initial & 0xFFFF
+    return words.tobytes()
 
 
 def _symbol(variable: Variable) -> Symbol:

@@ -65,19 +65,25 @@ def _constants(sema: Sema, module: Module, scopes: dict[str, int]) -> Iterator[i
             case CellPlace(cell=Cell(variable=Variable(name=symbol))):
                 scopes.setdefault(symbol, scope)
             case _:
-                value = _key(operand)
+                settled = _settled(operand)
+                value = _key(settled)
                 key = module.prefix + name, scope, operand.type, value
                 number = None if value is None else tables.known.get(key)
                 if number is None:
-                    one = described(sema, key[0], _settled(operand), scope, node.span)
+                    one = described(sema, key[0], settled, scope, node.span)
                     number = tables.variable(_located(sema.image, one, operand))
-                    tables.known[key] = number
+                    if one.home is Home.CONSTANT:
+                        tables.known[key] = number
                 yield number
 
 
 def _key(operand: Operand) -> Hashable:
     """What is equal for equal numbers and descriptors; None where it takes more to tell."""
-    content = operand.cell.content if isinstance(operand, CellPlace) else None
+    match operand:
+        case CellPlace(cell=Cell(content=content)) | Comptime(value=content):
+            pass
+        case _:
+            return None
     if type(content) is list and all(type(item) is int for item in content):
         return tuple(content)
     # Zeros of either sign are equal, and no NaN is.

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.csl import types
@@ -28,6 +29,8 @@ from openwafer.sdk.csl.values import (
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.numbers import WIDTHS, encode
 from openwafer.source import Span
+
+_PLAIN: Final = frozenset((int, bool))
 
 
 def bits_of(kind: Type, value: Value) -> int:
@@ -116,6 +119,8 @@ def _words_of_elements(
     if isinstance(element, types.Int) and UNDEFINED not in value:
         num_words, bits = types.num_words(element), WIDTHS[types.ir_type(element)]
         mask = (1 << bits) - 1
+        if _PLAIN.issuperset(map(type, value)) and not any(value):
+            return [0] * (num_words * len(value))
         packed = b"".join((int(item) & mask).to_bytes(2 * num_words, "little") for item in value)
         return list(struct.unpack(f"<{num_words * len(value)}H", packed))
     return [word for item in value for word in words_of(analysis, element, item, span)]
