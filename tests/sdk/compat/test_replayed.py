@@ -4,12 +4,13 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from openwafer.sdk.compat.conformance import SuiteOptions, run_suite
 from openwafer.sdk.compat.replayed import faults, faults_of_books
 from openwafer.sdk.fabric import Account, SlotState
-from openwafer.sdk.host import Runtime, RuntimeOptions
+from openwafer.sdk.host import Region, Runtime, RuntimeOptions
 from openwafer.sdk.host import journal as journals
 from openwafer.sdk.host.final_state import read, write
 from openwafer.sdk.host.line_cycles import CodeCounters
@@ -32,6 +33,9 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     runtime.load()
     runtime.run()
     runtime.launch("add", 2.0, 3)
+    region = Region(0, 0, 3, 2, 2)
+    runtime.send(4, np.ones(region.shape, np.uint32), region)
+    runtime.receive(lambda _words: None, 5, region)
     runtime.stop()
     return folder
 
@@ -45,7 +49,7 @@ def test_another_final_state_is_found(kept: Path) -> None:
     counts = dict(state.counts)
     write(replace(state, counts={**counts, "tasks": counts["tasks"] + 1}), kept / "0000.npz")
     first, second = faults(kept, kept, kept)
-    assert first == "run 0: the run and a replay: tasks are 7 and 6"
+    assert first == "run 0: the run and a replay: tasks are 19 and 18"
     assert second.startswith("run 0: the run and a replay with account and line cycles: tasks")
 
 
@@ -90,8 +94,9 @@ def test_a_datapath_with_two_beats_at_once_is_found(books: tuple[Account, CodeCo
 def test_lines_that_do_not_add_up_are_found(books: tuple[Account, CodeCounters]) -> None:
     account, counters = books
     main = account.of(0, 0)[8]
-    main[SlotState.SCALAR] -= 1
-    main[SlotState.NOTHING] += 1
+    too_many = 1 + main[SlotState.DRAIN]
+    main[SlotState.SCALAR] -= too_many
+    main[SlotState.NOTHING] += too_many
     (fault,) = faults_of_books(account, counters)
     assert fault.startswith("lines of PE (0, 0) have ")
 

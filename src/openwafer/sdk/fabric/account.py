@@ -42,7 +42,7 @@ class SlotState(IntEnum):
     DRAIN = w.IN_DRAIN
     """The main thread waits for results of vector operations."""
     SWITCH = w.IN_SWITCH
-    """A task was chosen and begins."""
+    """A task was chosen and begins, or its code is over and its last beat, or first cycle, not."""
     REQUEST = w.IN_REQUEST
     """The main thread waits for the microthread of an operation that it wants to start."""
     BLOCKED_TASK = w.IN_BLOCKED_TASK

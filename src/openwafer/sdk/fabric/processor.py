@@ -390,6 +390,7 @@ def end_run(s: State, pe: int) -> None:
             note_run(s, pe, is_finished)
     s[core_row(pe) + w.C_MAIN] = w.MAIN_IDLE if is_finished else w.MAIN_REQUEST
     if is_finished:
+        account.enter(s, pe, w.MAIN_SLOT, w.IN_SWITCH, s[mailbox_row(pe) + mb.CYCLE])
         account.enter(s, pe, w.MAIN_SLOT, w.IN_NOTHING, s[sleep_row(pe) + w.Z_UNTIL])
 
 
