@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from openwafer.cli.csl_profile import diff, profile
+from openwafer.cli.csl_profile import diff, profile, timeline
 
 if TYPE_CHECKING:
     from openwafer.sdk.compat.conformance import Outcome
@@ -19,6 +19,7 @@ _NAME_WIDTH = 46
 csl_app = typer.Typer(help="Compile programs for the simulated fabric.", no_args_is_help=True)
 csl_app.command()(profile)
 csl_app.command()(diff)
+csl_app.command()(timeline)
 
 
 @csl_app.command("compile", context_settings=_PASS_ON)

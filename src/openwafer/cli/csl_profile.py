@@ -106,6 +106,22 @@ def diff(
     print(difference_text(read_profile(before), read_profile(after), rows), end="")
 
 
+def timeline(
+    record: Annotated[Path, typer.Argument(metavar="RECORD", help="What a run has kept.")],
+    program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="Output folder of cslc.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help=".vcd for Surfer and GTKWave, .json for Perfetto."),
+    ],
+) -> None:
+    """Write what a record says along the cycles: tasks, operations, queues, colors."""
+    from openwafer.sdk.host import read_program
+    from openwafer.sdk.profile import write_timeline
+
+    write_timeline(record, read_program(program), file)
+    print(f"written: {file}")
+
+
 def profile_script(script: Sequence[str], options: ProfileOptions, out: Path | None = None) -> int:
     """Run a script in a process of its own, and show where its cycles went.
 

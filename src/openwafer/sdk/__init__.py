@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         read_profile,
         wavelets,
         write_profile,
+        write_timeline,
     )
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "vendor_modules",
     "wavelets",
     "write_profile",
+    "write_timeline",
 ]
 
 # Loaded when first used: the simulator takes a second.
@@ -89,6 +91,7 @@ _PLACES: Final = MappingProxyType(
         "Run": "door.run",
         **dict.fromkeys(("Account", "EventKind", "SlotState"), "fabric"),
         **dict.fromkeys(("Profile", "profile_text", "read_profile", "write_profile"), "profile"),
+        "write_timeline": "profile",
         **dict.fromkeys(("End", "Wavelets", "wavelets"), "profile"),
         "vendor_modules": "door.vendor",
     }

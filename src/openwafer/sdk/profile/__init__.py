@@ -2,7 +2,7 @@
 
 from openwafer.sdk.profile.difference import difference_text
 from openwafer.sdk.profile.file import read_profile
-from openwafer.sdk.profile.forms import write_profile
+from openwafer.sdk.profile.forms import write_profile, write_timeline
 from openwafer.sdk.profile.model import Profile
 from openwafer.sdk.profile.recorded import profile_of_journal
 from openwafer.sdk.profile.taking import Grouping, profile_of
@@ -21,4 +21,5 @@ __all__ = [
     "read_profile",
     "wavelets",
     "write_profile",
+    "write_timeline",
 ]

@@ -7,11 +7,15 @@ from typing import Final
 from openwafer.atomic_file import write_text
 from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import error
+from openwafer.sdk.host import Record, read_record
 from openwafer.sdk.profile import file
 from openwafer.sdk.profile.model import Profile
 from openwafer.sdk.profile.page import profile_page
 from openwafer.sdk.profile.speedscope import speedscope_text
 from openwafer.sdk.profile.text import profile_text
+from openwafer.sdk.profile.timeline import Timeline, timeline, trace_of
+from openwafer.sdk.profile.waveform import vcd_text
+from openwafer.sdk.program.program import Program
 
 FORMS: Final[Mapping[str, Callable[[Profile], str]]] = MappingProxyType(
     {
@@ -46,3 +50,32 @@ def write_profile(profile: Profile, path: PathLike) -> None:
     Raises OpenwaferError for another name, OSError where the disk refuses.
     """
     write_text(path_of(path, "path"), form_of(path)(profile))
+
+
+TIMELINES: Final[Mapping[str, Callable[[Timeline], str]]] = MappingProxyType(
+    {".vcd": vcd_text, ".json": lambda found: trace_of(found).to_json()}
+)
+"""What a file of a timeline holds, by the end of its name."""
+
+
+def write_timeline(record: Record | PathLike, program: Program, path: PathLike) -> None:
+    """Write what happened in a run along its cycles.
+
+    Args:
+        record: of the run, or its file.
+        program: the one that ran.
+        path: ``.vcd`` for Surfer and GTKWave, ``.json`` for Perfetto, a cycle a microsecond.
+
+    Raises:
+        OpenwaferError: another name, a record that is damaged or of another program.
+        OSError: the disk refuses.
+    """
+    path = path_of(path, "path")
+    if path.suffix not in TIMELINES:
+        raise error(
+            "timeline-form",
+            f"the name of {path} does not say which form the timeline shall have",
+            help=f"end it with {', '.join(TIMELINES)}",
+        )
+    found = record if isinstance(record, Record) else read_record(record)
+    write_text(path, TIMELINES[path.suffix](timeline(found, program)))

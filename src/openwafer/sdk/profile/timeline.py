@@ -1,0 +1,184 @@
+"""A record of a run along the cycles: for Perfetto as a trace, for Surfer and GTKWave as VCD.
+
+Both show of each PE the tasks of its main thread, the operations of its threads and the depths of
+its queues; VCD also what lands at its router on each color.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from openwafer.diagnostics import error
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
+from openwafer.sdk.fabric import EventKind
+from openwafer.sdk.host import Events, Record
+from openwafer.sdk.program.digest import digest_of
+from openwafer.sdk.program.program import Program
+from openwafer.trace import Trace
+
+CYCLE_SECONDS: Final = 1e-6
+"""Of a trace, so that a viewer's microseconds are cycles."""
+_MAIN: Final = 8
+_WORD: Final = (1 << 32) - 1
+
+
+@dataclass(frozen=True)
+class Span:
+    """A task, or an operation, of a PE.
+
+    Attributes:
+        thread: `tasks`, `main` for operations of the main thread, or `microthread 3`.
+        begin: cycle.
+        end: cycle behind it, or the record's end.
+        place: line of the source; empty where it is not known.
+        elements: of an operation.
+    """
+
+    x: int
+    y: int
+    thread: str
+    name: str
+    begin: int
+    end: int
+    place: str = ""
+    elements: int = 0
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How many wavelets a queue, such as `input 2`, has from a cycle on."""
+
+    x: int
+    y: int
+    queue: str
+    cycle: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What a record says of PEs along the cycles.
+
+    Attributes:
+        spans: by their begin.
+        depths: of queues, by cycle.
+        landings: at routers: x, y, color, cycle and the wavelet's 32 bits, by cycle.
+        end: cycle of the record's end.
+    """
+
+    spans: tuple[Span, ...]
+    depths: tuple[Depth, ...]
+    landings: tuple[tuple[int, int, int, int, int], ...]
+    end: int
+
+
+def timeline(record: Record, program: Program) -> Timeline:
+    """What a record has of the run of a program.
+
+    Raises OpenwaferError where the record is damaged, or of another program.
+    """
+    found = digest_of(program)
+    if record.head.program != found:
+        raise error(
+            "record-of-other-program",
+            f"{record.path} is of the program {record.head.program}, and this is {found}",
+            help="give the program that the run was of, compiled in the same way",
+        )
+    (end,) = record.events(EventKind.END).cycle[-1:] or (0,)
+    landings = record.events(EventKind.LANDING)
+    words = (landings.data & _WORD).tolist()
+    places = (landings.x.tolist(), landings.y.tolist(), landings.color.tolist())
+    spans = [*_tasks(record, program, int(end)), *_operations(record, program, int(end))]
+    return Timeline(
+        tuple(sorted(spans, key=lambda one: (one.begin, one.x, one.y, one.thread))),
+        tuple(_depths(record)),
+        tuple(zip(*places, landings.cycle.tolist(), words, strict=True)),
+        int(end),
+    )
+
+
+def _paired(begins: Events, ends: Events, end: int) -> Iterator[tuple[int, int]]:
+    """Index of each event that begins something, and the cycle at which that ends.
+
+    What one thread does is one behind the other, so its first end is that of its first begin.
+    """
+    closed: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for x, y, slot, cycle in zip(ends.x, ends.y, ends.slot, ends.cycle, strict=True):
+        closed[int(x), int(y), int(slot)].append(int(cycle))
+    queues = {thread: iter(cycles) for thread, cycles in closed.items()}
+    for index, (x, y, slot) in enumerate(zip(begins.x, begins.y, begins.slot, strict=True)):
+        yield index, next(queues.get((int(x), int(y), int(slot)), iter(())), end)
+
+
+def _tasks(record: Record, program: Program, end: int) -> Iterator[Span]:
+    begins = record.events(EventKind.TASK)
+    for index, last in _paired(begins, record.events(EventKind.TASK_END), end):
+        x, y = int(begins.x[index]), int(begins.y[index])
+        image = program.images[program.image_of[y, x]]
+        name = image.entries[begins.number[index]].function
+        yield Span(x, y, "tasks", name, int(begins.cycle[index]), last)
+
+
+def _operations(record: Record, program: Program, end: int) -> Iterator[Span]:
+    begins = record.events(EventKind.OPERATION)
+    for index, last in _paired(begins, record.events(EventKind.OPERATION_END), end):
+        slot, place = int(begins.slot[index]), int(begins.place[index])
+        known = 0 <= place < len(program.places)
+        yield Span(
+            int(begins.x[index]),
+            int(begins.y[index]),
+            "main" if slot == _MAIN else f"microthread {slot}",
+            f"@{VECTOR_OPS_BY_CODE[int(begins.number[index])].name}",
+            int(begins.cycle[index]),
+            last,
+            str(program.places[place]) if known else "",
+            int(begins.data[index]),
+        )
+
+
+_STEPS: Final[Mapping[EventKind, tuple[str, int]]] = MappingProxyType(
+    {
+        EventKind.SENT: ("output", 1),
+        EventKind.LEFT: ("output", -1),
+        EventKind.ENTERED: ("input", 1),
+        EventKind.TAKEN: ("input", -1),
+    }
+)
+
+
+def _depths(record: Record) -> Iterator[Depth]:
+    """The depth of each queue behind each cycle that changes it."""
+    events = record.events(*_STEPS)
+    levels: dict[tuple[int, int, str], int] = defaultdict(int)
+    told: dict[tuple[int, int, str], int] = defaultdict(int)
+    changed: dict[tuple[int, int, str], None] = {}
+    cycles = events.cycle.tolist()
+    for index, cycle in enumerate(cycles):
+        side, step = _STEPS[EventKind(events.kind[index])]
+        key = int(events.x[index]), int(events.y[index]), f"{side} {events.queue[index]}"
+        levels[key] += step
+        changed[key] = None
+        if index + 1 == len(cycles) or cycles[index + 1] != cycle:
+            for own in changed:
+                if levels[own] != told[own]:
+                    told[own] = levels[own]
+                    yield Depth(*own, cycle, levels[own])
+            changed.clear()
+
+
+def trace_of(found: Timeline) -> Trace:
+    """A trace for Perfetto: a track for each thread of a PE, a counter for each queue."""
+    trace = Trace()
+    for one in found.spans:
+        name = f"PE ({one.x}, {one.y}) {one.thread}"
+        begin, end = one.begin * CYCLE_SECONDS, one.end * CYCLE_SECONDS
+        if one.thread == "tasks":
+            trace.span(one.name, name, begin, end)
+        else:
+            trace.span(one.name, name, begin, end, elements=one.elements, place=one.place)
+    for depth in found.depths:
+        name = f"PE ({depth.x}, {depth.y}) {depth.queue}"
+        trace.counter(name, name, depth.cycle * CYCLE_SECONDS, wavelets=depth.depth)
+    return trace
