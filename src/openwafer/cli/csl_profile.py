@@ -38,12 +38,14 @@ class ProfileOptions:
         by: how PEs are grouped.
         rows: most rows of a table.
         run: which of the script's runs, from 1 on; None for the one with most cycles.
+        has_traffic: loads of links and colors, too.
     """
 
     files: tuple[Path, ...] = ()
     by: By = By.FILE
     rows: int = 20
     run: int | None = None
+    has_traffic: bool = False
 
 
 def profile(  # noqa: PLR0913 - a command takes one for each option
@@ -67,6 +69,9 @@ def profile(  # noqa: PLR0913 - a command takes one for each option
         int | None,
         typer.Option(min=1, help="Which run of the script; by default that with most cycles."),
     ] = None,
+    has_traffic: Annotated[
+        bool, typer.Option("--links", help="Count what passes over links, too, by a record.")
+    ] = False,
 ) -> None:
     """Run a host script, and say where the cycles of the program in OUT went.
 
@@ -78,7 +83,7 @@ def profile(  # noqa: PLR0913 - a command takes one for each option
     from openwafer.sdk.host.journal import read
     from openwafer.sdk.profile import Grouping, profile_of_journal
 
-    options = ProfileOptions(tuple(write or ()), by, rows, run)
+    options = ProfileOptions(tuple(write or ()), by, rows, run, has_traffic)
     program = read_program(out)
     if journal is None and script:
         raise typer.Exit(profile_script(script, options, out))
@@ -89,7 +94,8 @@ def profile(  # noqa: PLR0913 - a command takes one for each option
             help="write: openwafer csl profile OUT -- run.py ..., or --journal FILE",
         )
     _check_names(options)
-    _show(profile_of_journal(program, read(journal), Grouping(by)), options)
+    found = profile_of_journal(program, read(journal), Grouping(by), has_traffic=has_traffic)
+    _show(found, options)
 
 
 def diff(
@@ -190,7 +196,8 @@ def _show_one(runs: "Sequence[tuple[Program, Journal]]", options: ProfileOptions
     if len(runs) > 1:
         print(f"run {number} of {len(runs)}; --run N shows another one\n")
     program, journal = runs[number - 1]
-    _show(profile_of_journal(program, journal, Grouping(options.by)), options)
+    by, has_traffic = Grouping(options.by), options.has_traffic
+    _show(profile_of_journal(program, journal, by, has_traffic=has_traffic), options)
 
 
 def _show(profile: "Profile", options: ProfileOptions) -> None:

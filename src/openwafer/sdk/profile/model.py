@@ -145,6 +145,41 @@ class Totals:
 
 
 @dataclass(frozen=True)
+class LinkLoad:
+    """What passed over all links of one kind, such as `from west`: into a router, or a core.
+
+    Attributes:
+        wavelets: of all PEs.
+        most: of one PE.
+        x: column of that PE.
+        y: its row.
+    """
+
+    link: str
+    wavelets: int
+    most: int
+    x: int
+    y: int
+
+
+@dataclass(frozen=True)
+class ColorLoad:
+    """Wavelets of a color that cores sent, and how often any came to a next router."""
+
+    color: int
+    sent: int
+    hops: int
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What passed over the fabric, in the whole run."""
+
+    links: tuple[LinkLoad, ...]
+    colors: tuple[ColorLoad, ...]
+
+
+@dataclass(frozen=True)
 class Profile:
     """Where the cycles of a run went.
 
@@ -162,6 +197,7 @@ class Profile:
         sources: of the lines.
         fabric_map: cycles by place on the fabric.
         totals: of all PEs.
+        traffic: of links and colors, where the run was recorded.
     """
 
     program: str
@@ -177,6 +213,7 @@ class Profile:
     sources: tuple[SourceText, ...]
     fabric_map: FabricMap
     totals: Totals
+    traffic: Traffic | None = None
 
     @property
     def num_pes(self) -> int:

@@ -2,26 +2,45 @@
 
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from openwafer.diagnostics import error
 from openwafer.sdk.host import journal as journals
-from openwafer.sdk.host import replay
+from openwafer.sdk.host import read_record, replay
 from openwafer.sdk.host.journal import Journal, program_beside
 from openwafer.sdk.profile.model import Profile
 from openwafer.sdk.profile.taking import Grouping, profile_of
+from openwafer.sdk.profile.traffic import with_traffic
 from openwafer.sdk.program import file
 from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.program import Program
 
 
-def profile_of_journal(program: Program, journal: Journal, by: Grouping = Grouping.FILE) -> Profile:
+def profile_of_journal(
+    program: Program,
+    journal: Journal,
+    by: Grouping = Grouping.FILE,
+    *,
+    has_traffic: bool = False,
+) -> Profile:
     """Do a run again with its time booked and its code counting, and take its profile.
 
-    Raises OpenwaferError when the journal is of another program, or something comes out otherwise.
+    Args:
+        program: the one that the run was of.
+        journal: of the run.
+        by: how PEs are grouped.
+        has_traffic: the run is recorded, too, for the loads of links and colors.
+
+    Raises:
+        OpenwaferError: the journal is of another program, or something comes out otherwise.
     """
-    again = replay(program, journal, has_account=True, has_line_cycles=True)
-    assert again.booked is not None
-    profile = profile_of(again.booked, by=by)
+    with TemporaryDirectory() as folder:
+        record = Path(folder) / "run.record" if has_traffic else None
+        again = replay(program, journal, has_account=True, has_line_cycles=True, record=record)
+        assert again.booked is not None
+        profile = profile_of(again.booked, by=by)
+        if record is not None:
+            profile = with_traffic(profile, read_record(record))
     if journal.interrupted_at is None:
         return profile
     told = f"the user interrupted the run at cycle {journal.interrupted_at:,}"

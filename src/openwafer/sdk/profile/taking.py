@@ -250,14 +250,14 @@ def _fabric_map(program: Program, account: Account) -> model.FabricMap:
         rows=-(-program.height // side),
         pes=side,
         layers=tuple(
-            model.MapLayer(name, _cells(cycles.reshape(size).T, side))
+            model.MapLayer(name, cells_of(cycles.reshape(size).T, side))
             for name, cycles in layers.items()
             if cycles.any()
         ),
     )
 
 
-def _cells(cycles: NDArray[np.int64], side: int) -> tuple[int, ...]:
+def cells_of(cycles: NDArray[np.int64], side: int) -> tuple[int, ...]:
     """Means of squares of PEs, rows by columns."""
     starts = [np.arange(0, length, side) for length in cycles.shape]
     sums = reduce(

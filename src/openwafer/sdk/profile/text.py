@@ -28,6 +28,7 @@ def profile_text(profile: Profile, max_rows: int = MAX_ROWS) -> str:
         _code("function", tables.by_function(profile), profile, max_rows),
         _lines(profile, max_rows),
         _roofs(profile),
+        *_traffic(profile),
         _memory(profile, max_rows),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -175,6 +176,22 @@ def _roofs(profile: Profile) -> str:
         part = "-" if one.best is None else f"{100 * one.share:.1f}%"
         rows.append((one.name, f"{one.rate:.4f}", best, part, one.why))
     return table("Roofline", rows, has_text_last=True)
+
+
+def _traffic(profile: Profile) -> tuple[str, ...]:
+    if profile.traffic is None:
+        return ()
+    links: Rows = [("way", "wavelets", "busiest PE", "wavelets there", "a cycle")]
+    for one in profile.traffic.links:
+        rate = f"{one.most / max(1, profile.cycles):.3f}"
+        place = f"({one.x}, {one.y})"
+        links.append((one.link, f"{one.wavelets:,}", place, f"{one.most:,}", rate))
+    colors: Rows = [("color", "sent by cores", "hops")]
+    colors += [(str(one.color), f"{one.sent:,}", f"{one.hops:,}") for one in profile.traffic.colors]
+    return (
+        table("Ways into routers and cores, at most a wavelet a cycle", links),
+        table("Colors, wavelets", colors),
+    )
 
 
 def _memory(profile: Profile, max_rows: int) -> str:
