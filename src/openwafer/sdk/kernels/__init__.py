@@ -16,19 +16,23 @@ if TYPE_CHECKING:
         plan_collective,
         reduce,
     )
+    from openwafer.sdk.kernels.matrix_vector import GemvPlan, gemv, plan_gemv
     from openwafer.sdk.kernels.precision import Precision
     from openwafer.sdk.kernels.running import Result
     from openwafer.sdk.kernels.trees import Shape, Tree
 
 __all__ = [
     "CollectivePlan",
+    "GemvPlan",
     "Precision",
     "Result",
     "Shape",
     "Tree",
     "all_reduce",
     "broadcast",
+    "gemv",
     "plan_collective",
+    "plan_gemv",
     "reduce",
 ]
 
@@ -37,6 +41,7 @@ _PLACES: Final = MappingProxyType(
     {
         **dict.fromkeys(("CollectivePlan", "plan_collective"), "collectives"),
         **dict.fromkeys(("all_reduce", "broadcast", "reduce"), "collectives"),
+        **dict.fromkeys(("GemvPlan", "gemv", "plan_gemv"), "matrix_vector"),
         "Precision": "precision",
         "Result": "running",
         **dict.fromkeys(("Shape", "Tree"), "trees"),

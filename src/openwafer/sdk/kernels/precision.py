@@ -87,3 +87,21 @@ def bound_of_sums(
     relative = gamma(num_roundings, dtype)
     may_overflow = magnitudes * (1 + relative) > float(np.finfo(dtype).max)
     return np.where(may_overflow, np.inf, relative * magnitudes)
+
+
+def bound_of_products(
+    magnitudes: NDArray[np.float64], num_roundings: int, num_products: int, dtype: np.dtype[Any]
+) -> NDArray[np.float64]:
+    """Bound of the error of sums of products, each added to a sum with one rounding.
+
+    A product below the normal numbers may lose half of the least one, sums of such numbers nothing.
+
+    Args:
+        magnitudes: sums of the products' magnitudes.
+        num_roundings: the most that a product goes through.
+        num_products: of each sum.
+        dtype: of the sums.
+    """
+    least = float(np.finfo(dtype).smallest_subnormal) / 2
+    lost = num_products * least * (1 + gamma(num_roundings, dtype))
+    return bound_of_sums(magnitudes, num_roundings, dtype) + lost
