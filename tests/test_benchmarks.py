@@ -18,6 +18,7 @@ QUICKEST: dict[str, str] = {
     "bench_disk.py": "--folder . --records 2 --parameters 1048576 --rounds 1",
     "bench_experts.py": "--experts 8 --tokens 4 --width 64 --layers 2 --steps 2",
     "bench_fabric.py": "--size 8 --threads 1 2",
+    "bench_front_ends.py": "--steps 3",
     "bench_generation.py": "--quick --texts 1 2",
     "bench_masks.py": "--size 512 --rounds 1",
     "bench_metering.py": "--steps 2",

@@ -27,7 +27,7 @@ class _Loader(Loader):
         vars(module).update(
             __doc__=source.__doc__,
             __all__=source.__all__,
-            __getattr__=partial(_public, module.__name__, source),
+            __getattr__=partial(_public, module.__name__, source, self._children),
         )
         # As a package's "from .AdamW import AdamW": the class hides the module of its name.
         for name in filter(set(source.__all__).__contains__, self._children):
@@ -36,13 +36,16 @@ class _Loader(Loader):
                 vars(module)[name] = getattr(source, name)
 
 
-def _public(module: str, source: ModuleType, name: str) -> Any:
+def _public(module: str, source: ModuleType, children: Sequence[str], name: str) -> Any:
     if name not in source.__all__:
         known = ", ".join(sorted(source.__all__))
         raise AttributeError(
             f"module {module!r} has no attribute {name!r}; it has {known}", name=name
         )
-    return getattr(source, name)
+    value = getattr(source, name)
+    if isinstance(value, ModuleType) and name in children:
+        return importlib.import_module(f"{module}.{name}")
+    return value
 
 
 class ForeignFinder(MetaPathFinder):

@@ -73,7 +73,15 @@ def run_text(folder: Path, text: str) -> None:
 @pytest.mark.usefixtures("in_process")
 def test_a_name_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
     text = "import cerebras.framework.torch as cbtorch\ncbtorch.dataparallel(None)\n"
-    there = "no attribute 'dataparallel'; it has Session, amp, core, data, dataloader, initialize"
+    there = "no attribute 'dataparallel'; it has Session, amp, core, data, dataloader, env, init"
+    with pytest.raises(AttributeError, match=there):
+        run_text(tmp_path, text)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_name_of_a_module_in_a_module_is_told_with_those_that_are(tmp_path: Path) -> None:
+    text = "from cerebras.framework.torch.core import cb_model as cm\ncm.is_here()"
+    there = "'cerebras.framework.torch.core.cb_model' has no attribute 'is_here'; it has add_step"
     with pytest.raises(AttributeError, match=there):
         run_text(tmp_path, text)
 

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.frontends.session import amp, cb_model, cbtorch, modes
+from openwafer.training.frontends.session import amp, cb_model, cbtorch, modes, settings
+from openwafer.training.frontends.session.outputs import extract_loss
 from tests.training.frontends.session_scripts import BATCHES, SessionScript
 
 
@@ -119,6 +120,13 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "mode": (
         lambda: session_of(cbtorch.dataloader(BATCHES), "training"),
         "a session knows no mode 'training'",
+    ),
+    "replicas": (lambda: cb_model.set_target_num_replicas(4), r"\(4\) asks for replicas"),
+    "loss": (lambda: extract_loss({"logits": 1}), "what a model returned, a dict"),
+    "log": (lambda: settings.AssessBottlenecks("perf.csv"), "no log of a machine's performance"),
+    "train-and-eval": (
+        lambda: session_of(cbtorch.dataloader(BATCHES), modes.TRAIN_AND_EVAL),
+        "a session knows no mode 'train_and_eval'",
     ),
     "no-model": (session_of_no_model, "a session begins, and there is no model"),
     "knows-no-optimizer": (session_of_no_optimizer, "is to train, and knows no optimizer"),

@@ -1,6 +1,9 @@
 """A script of the session style has the bits of the plain loop, and its closures their step."""
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from openwafer.training.frontends.session import amp, cb_model, cbtorch, optim
+from openwafer.training.frontends.session.outputs import extract_loss
 from openwafer.training.frontends.session.session import Session
 from tests.training.frontends.session_scripts import (
     BATCHES,
@@ -141,6 +145,36 @@ def test_marking_a_step_runs_its_closures_once() -> None:
     assert seen == [1]
 
 
+class Metric(nn.Module):
+    """A model whose forward asks for a closure, as metrics of such scripts do."""
+
+    def __init__(self, inside: nn.Module, seen: list[float]) -> None:
+        super().__init__()
+        self.inside = inside
+        self.note = cb_model.step_closure(lambda loss: seen.append(loss.item()))
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        loss: Tensor = self.inside(tokens, labels=labels).loss
+        self.note(loss.detach())
+        return loss
+
+
+def test_a_closure_of_a_forward_runs_once_a_step_and_not_for_the_plan() -> None:
+    seen, script = list[float](), Script()
+    cbtorch.initialize(device_memory="600KiB")
+    model = cbtorch.module(Metric(script.model, seen))
+    cbtorch.optimizer(script.optimizer)
+    loader = cbtorch.dataloader(BATCHES[:2])
+    with cbtorch.Session(loader, "train") as session:
+        for index, batch in enumerate(loader):
+            torch.manual_seed(index)
+            script.optimizer.zero_grad()
+            model(batch, labels=batch).backward()
+            script.optimizer.step()
+        assert session.streamed.plan is not None
+    assert seen == Script().train(0, 2).losses
+
+
 def test_a_step_closure_outside_of_a_session_is_called_at_once() -> None:
     seen = list[int]()
     cb_model.step_closure(seen.append)(1)
@@ -152,6 +186,25 @@ def test_a_script_asks_whether_it_streams() -> None:
     cbtorch.initialize()
     assert (before, cb_model.use_cs(), cb_model.is_streamer()) == (False, True, True)
     assert (cb_model.num_streamers(), cb_model.get_streaming_rank()) == (1, 0)
+
+
+def test_a_script_sets_what_it_likes_in_the_compiler() -> None:
+    state = cbtorch.state()
+    state.full_config.placement.buses.margin = 0.5
+    assert cbtorch.state().full_config.placement.buses.margin == 0.5
+    assert (cbtorch.env().appliance, state.is_inside_execution_loop) == (False, False)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda x: x, lambda x: (x, None), lambda x: SimpleNamespace(loss=x)]
+)
+def test_the_loss_of_outputs_is_found(make: Callable[[Tensor], Any]) -> None:
+    loss = torch.ones(())
+    assert extract_loss(make(loss)) is loss
+
+
+def test_a_value_of_all_processes_is_that_of_this_one() -> None:
+    assert cb_model.mesh_reduce("loss", 2.0, sum) == 2.0
 
 
 def test_a_loader_has_what_its_batches_have() -> None:

@@ -25,6 +25,7 @@ from tests.training.store.update_rules.foreign_optimizers import (
     ClippedSgd,
     Counting,
     Lookahead,
+    Preinitialized,
     RowNorms,
     SignMomentum,
 )
@@ -44,7 +45,8 @@ OPTIMIZERS: dict[str, Build] = {
         and kind not in {Optimizer, *WHOLE_MODEL}
     },
     **{
-        kind.__name__: kind for kind in (Lamb, Lion, ClampedAdamW, Counting, RowNorms, SignMomentum)
+        kind.__name__: kind
+        for kind in (Lamb, Lion, ClampedAdamW, Counting, Preinitialized, RowNorms, SignMomentum)
     },
 }
 OPTIONS = {"RMSprop": {"centered": True, "momentum": 0.9}, "SGD": {"momentum": 0.9}}
@@ -123,7 +125,10 @@ def test_weights_and_states_are_those_of_the_plain_loop(
         assert differing(loop.run(range(6)).state(), Loop(name).run(range(6)).state()) == []
 
 
-NOT_RULES = ["Adagrad", "NAdam", "ASGD", "Lamb", "ClampedAdamW", "Counting", "SignMomentum"]
+NOT_RULES = [
+    *("Adagrad", "NAdam", "ASGD", "Lamb", "ClampedAdamW", "Counting", "SignMomentum"),
+    "Preinitialized",
+]
 
 
 @pytest.mark.parametrize("name", [case(n, by_default=n in NOT_RULES) for n in OPTIMIZERS])

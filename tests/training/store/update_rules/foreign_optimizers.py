@@ -65,6 +65,26 @@ class SignMomentum(Foreign):
         weight.data = weight.data - group["lr"] * state["momentum"].sign()
 
 
+class Preinitialized(Foreign):
+    """Makes its states when it is constructed, and none in its step, as those that are compiled."""
+
+    def __init__(self, params: Any, **options: Any) -> None:
+        super().__init__(params, **options)
+        self.preinitialize()
+
+    def preinitialize(self) -> None:
+        for group in self.param_groups:
+            for weight in group["params"]:
+                self.state[weight]["mean"] = torch.zeros_like(weight)
+                self.state[weight]["power"] = torch.tensor(0.9)
+
+    def visit(self, weight: nn.Parameter, group: dict[str, Any], state: StateDict) -> None:
+        assert weight.grad is not None
+        state["mean"].mul_(0.9).add_(weight.grad, alpha=0.1)
+        weight.sub_(group["lr"] * state["mean"] / (1 - state["power"]))
+        state["power"] *= 0.9
+
+
 class Counting(Foreign):
     """Has numbers for states, one of each type, and a count in its group."""
 
@@ -159,7 +179,7 @@ class Colliding(Foreign):
 
     def visit(self, weight: nn.Parameter, group: dict[str, Any], state: StateDict) -> None:
         assert weight.grad is not None
-        state["average"] = torch.zeros_like(weight)
+        state["mean"] = torch.zeros_like(weight)
 
 
 class Borrowing(Foreign):

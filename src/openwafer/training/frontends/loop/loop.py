@@ -157,6 +157,7 @@ class StreamedLoop:
     Attributes:
         rank: of this process, among those that train the model; rank 0 reads the weights.
         num_systems: how many train it.
+        is_planning: whether a forward is under way that only plans, on copies of the model.
     """
 
     def __init__(
@@ -187,6 +188,7 @@ class StreamedLoop:
             _standing_in(_function_of(model), self._run_forward), model
         )
         self._is_waiting = True
+        self.is_planning = False
         self._begins_without_gradients = False
         model.forward = self._waiting_forward
 
@@ -302,10 +304,14 @@ class StreamedLoop:
 
     def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
         workload = Workload(self._model, [(args, kwargs)], loss_of_call)
-        with self._unwrapped():
-            home = self._home
-            updater = Updater(self._optimizers, self._model, keeps_masters=home.keeps_masters)
-            return plan_run(workload, updater, home.given, folder=home.folder)
+        self.is_planning = True
+        try:
+            with self._unwrapped():
+                home = self._home
+                updater = Updater(self._optimizers, self._model, keeps_masters=home.keeps_masters)
+                return plan_run(workload, updater, home.given, folder=home.folder)
+        finally:
+            self.is_planning = False
 
     def _stream(self, planned: Planned) -> None:
         """Let the weights stream."""

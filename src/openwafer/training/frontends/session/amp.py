@@ -14,8 +14,7 @@ class GradScaler:
 
     Args:
         loss_scale: ``"dynamic"``, a number or None; kept for the state alone.
-        max_gradient_norm: to which the gradients of a step are clipped, unless its optimizer has a
-            ``gradient_clipper``.
+        max_gradient_norm: to which the gradients of a step are clipped.
         others: how a dynamic scale changes; there is none to change.
     """
 

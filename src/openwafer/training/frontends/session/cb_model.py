@@ -11,6 +11,7 @@ import torch
 
 from openwafer.atomic_file import replacing
 from openwafer.config import PathLike, path_of
+from openwafer.diagnostics import error
 from openwafer.training.frontends.session import program
 from openwafer.training.torch_private import pytree
 
@@ -20,12 +21,14 @@ __all__ = [
     "get_ordinal",
     "get_run_step",
     "get_streaming_rank",
+    "is_appliance",
     "is_master_ordinal",
     "is_receiver",
     "is_streamer",
     "is_wse_device",
     "mark_step",
     "master_print",
+    "mesh_reduce",
     "num_receivers",
     "num_streamers",
     "num_tasks",
@@ -34,6 +37,7 @@ __all__ = [
     "run_step_closures",
     "save",
     "set_run_config",
+    "set_target_num_replicas",
     "step_closure",
     "to_cpu",
     "use_cs",
@@ -61,6 +65,11 @@ def use_cs() -> bool:
 def is_wse_device() -> bool:
     """See :func:`use_cs`."""
     return use_cs()
+
+
+def is_appliance() -> bool:
+    """Whether a cluster runs the script: this process does."""
+    return False
 
 
 def device() -> torch.device:
@@ -111,6 +120,25 @@ def num_receivers() -> int:
 def rendezvous(tag: str, payload: str | bytes = b"") -> list[str | bytes]:
     """Wait for the other processes, of which there are none, and return what each has brought."""
     return [payload]
+
+
+def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], Any]) -> Any:
+    """What a function makes of the values of all processes, a list of one."""
+    return reduce_fn([data])
+
+
+def set_target_num_replicas(num_replicas: int) -> None:
+    """Ask for replicas of the model.
+
+    Raises:
+        OpenwaferError: ``session-replicas`` for other than 1.
+    """
+    if num_replicas != 1:
+        raise error(
+            "session-replicas",
+            f"cm.set_target_num_replicas({num_replicas}) asks for replicas, and a session has one",
+            help="ask for 1; several systems train one model by openwafer.stream_weights",
+        )
 
 
 # The step.

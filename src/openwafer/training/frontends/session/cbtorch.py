@@ -13,6 +13,7 @@ from openwafer.training.frontends.session import loader as data
 from openwafer.training.frontends.session import scopes as core
 from openwafer.training.frontends.session.cb_model import save
 from openwafer.training.frontends.session.session import Session
+from openwafer.training.frontends.session.settings import env, state
 
 __all__ = [
     "Session",
@@ -20,15 +21,17 @@ __all__ = [
     "core",
     "data",
     "dataloader",
+    "env",
     "initialize",
     "load",
     "module",
     "optim",
     "optimizer",
     "save",
+    "state",
 ]
 
-_PLACES = frozenset(("appliance", "compile_dir", "cs_ip", "service_workdir"))
+_PLACES = frozenset(("appliance", "compile_dir", "cs_ip", "service_workdir", "use_appliance_data"))
 
 
 def initialize(
@@ -42,7 +45,7 @@ def initialize(
         folder: where the store of weights may use disk; without it, what ``OPENWAFER_STORE``
             says, or else host memory alone.
         vendor: where a machine is and what it compiles. ``cs_ip``, ``compile_dir``,
-            ``service_workdir`` and ``appliance`` mean nothing here.
+            ``service_workdir``, ``appliance`` and ``use_appliance_data`` mean nothing here.
 
     Raises:
         OpenwaferError: ``argument-bytes``, ``session-open``; ``session-initialize`` for another

@@ -116,11 +116,12 @@ class Session:
         opening.callback(optimizer.register_step_post_hook(after_step).remove)
 
     def _clip(self, optimizer: Optimizer) -> None:
+        # A script whose scaler clips gives its optimizer a clipper that does nothing.
+        if self._program.max_gradient_norm is not None:
+            self.streamed.clip_grad_norm_(self._program.max_gradient_norm)
         clipper = vars(optimizer).get("gradient_clipper")
         if clipper is not None:
             clipper([p for group in optimizer.param_groups for p in group["params"]])
-        elif self._program.max_gradient_norm is not None:
-            self.streamed.clip_grad_norm_(self._program.max_gradient_norm)
 
     def _require_steps(self) -> None:
         if self._is_training and not self._num_updates:
@@ -146,11 +147,14 @@ class Session:
     ) -> None:
         """Call a closure at the end of this step, with what its arguments are then.
 
+        A model's forward may ask for it, too; while the stream is planned, nothing comes of that.
+
         Args:
             closure: it finds weights, optimizer states and losses of the step.
             args, kwargs: for it.
         """
-        self._closures.append(_StepClosure(closure, args, kwargs or {}))
+        if not self.streamed.is_planning:
+            self._closures.append(_StepClosure(closure, args, kwargs or {}))
 
     def mark_step(self) -> None:
         """End the step: call its closures in the order in which they were added."""

@@ -14,6 +14,10 @@ PACKAGES: Final = frozenset(
         "cerebras.framework",
         _CBTORCH,
         f"{_CBTORCH}.core",
+        "cerebras.workflow",
+        "cerebras.workflow.python",
+        "cerebras.pb",
+        "cerebras.pb.stack",
         "cerebras.models",
         "cerebras.models.common",
         "cerebras.models.common.pytorch",
@@ -27,12 +31,15 @@ MODULES: Final[Mapping[str, str]] = MappingProxyType(
         _CBTORCH: f"{_HERE}.cbtorch",
         f"{_CBTORCH}.amp": f"{_HERE}.amp",
         f"{_CBTORCH}.optim": f"{_HERE}.optim",
+        f"{_CBTORCH}.utils": f"{_HERE}.outputs",
         f"{_CBTORCH}.core": f"{_HERE}.scopes",
         f"{_CBTORCH}.core.cb_model": f"{_HERE}.cb_model",
         f"{_CBTORCH}.core.modes": f"{_HERE}.modes",
         _OPTIM: f"{_HERE}.optim",
         f"{_OPTIM}.AdamW": f"{_HERE}.optim",
         f"{_OPTIM}.SGD": f"{_HERE}.optim",
+        "cerebras.pb.stack.autogen_pb2": f"{_HERE}.settings",
+        "cerebras.workflow.python.cs_perf_analyzer": f"{_HERE}.settings",
     }
 )
 """The vendor's modules and ours in their place."""

@@ -45,6 +45,8 @@ SEPARABLE: Final[Mapping[type[Optimizer], Cutting]] = MappingProxyType(
     }
 )
 STEP: Final = "step"
+PREINITIALIZE: Final = "preinitialize"
+"""The method by which optimizers of compiled steps make all states before the first step."""
 # What a GradScaler writes on an optimizer for the time of a step, and the loop's caller undoes.
 _SCALING: Final = ("grad_scale", "found_inf")
 _HOME: Final = "home"  # where a streamed parameter is; set by the stream, not by its user
@@ -140,11 +142,26 @@ def _make_first_states(optimizer: Optimizer) -> None:
                 optimizer.state[one] = torch.optim.Adagrad([one], **options).state[one]
 
 
+def _preinitialize(optimizer: Optimizer) -> None:
+    """Give parameters with a gradient the states that such an optimizer makes of all at once."""
+    preinitialize = getattr(type(optimizer), PREINITIALIZE, None)
+    held = {one: dict(state) for one, state in optimizer.state.items() if state}
+    trained = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    bare = [one for one in trained if one not in held]
+    if preinitialize is None or not bare:
+        return
+    preinitialize(optimizer)
+    made = {one: optimizer.state[one] for one in bare}
+    optimizer.state.clear()
+    optimizer.state.update(held | made)
+
+
 def take_step(optimizer: Optimizer) -> None:
     """The step itself, without the hooks that torch calls around it."""
     step = type(optimizer).step
     inner = step.__wrapped__ if getattr(step, "hooked", False) else step  # type: ignore[attr-defined]
     _make_first_states(optimizer)
+    _preinitialize(optimizer)
     with torch.no_grad():
         inner(optimizer)
 
