@@ -15,7 +15,6 @@ import typer
 
 if TYPE_CHECKING:
     from openwafer.sdk.host.journal import Journal
-    from openwafer.sdk.profile import Profile
     from openwafer.sdk.program.program import Program
 
 _MODULE: Final = "openwafer.cli.cs_python"
@@ -39,6 +38,7 @@ class ProfileOptions:
         rows: most rows of a table.
         run: which of the script's runs, from 1 on; None for the one with most cycles.
         has_traffic: loads of links and colors, too.
+        rectangle: column, row, columns and rows of the PEs; None for all.
     """
 
     files: tuple[Path, ...] = ()
@@ -46,6 +46,7 @@ class ProfileOptions:
     rows: int = 20
     run: int | None = None
     has_traffic: bool = False
+    rectangle: tuple[int, int, int, int] | None = None
 
 
 def profile(  # noqa: PLR0913 - a command takes one for each option
@@ -72,6 +73,10 @@ def profile(  # noqa: PLR0913 - a command takes one for each option
     has_traffic: Annotated[
         bool, typer.Option("--links", help="Count what passes over links, too, by a record.")
     ] = False,
+    rectangle: Annotated[
+        tuple[int, int, int, int] | None,
+        typer.Option(metavar="X Y COLUMNS ROWS", help="Only these PEs."),
+    ] = None,
 ) -> None:
     """Run a host script, and say where the cycles of the program in OUT went.
 
@@ -81,9 +86,8 @@ def profile(  # noqa: PLR0913 - a command takes one for each option
     from openwafer.diagnostics import error
     from openwafer.sdk.host import read_program
     from openwafer.sdk.host.journal import read
-    from openwafer.sdk.profile import Grouping, profile_of_journal
 
-    options = ProfileOptions(tuple(write or ()), by, rows, run, has_traffic)
+    options = ProfileOptions(tuple(write or ()), by, rows, run, has_traffic, rectangle)
     program = read_program(out)
     if journal is None and script:
         raise typer.Exit(profile_script(script, options, out))
@@ -94,8 +98,7 @@ def profile(  # noqa: PLR0913 - a command takes one for each option
             help="write: openwafer csl profile OUT -- run.py ..., or --journal FILE",
         )
     _check_names(options)
-    found = profile_of_journal(program, read(journal), Grouping(by), has_traffic=has_traffic)
-    _show(found, options)
+    _show_run(program, read(journal), options)
 
 
 def diff(
@@ -183,7 +186,6 @@ def _check_names(options: ProfileOptions) -> None:
 def _show_one(runs: "Sequence[tuple[Program, Journal]]", options: ProfileOptions) -> None:
     """Show the run that is asked for."""
     from openwafer.diagnostics import counted, error
-    from openwafer.sdk.profile import Grouping, profile_of_journal
 
     lengths = [max((one.cycle for one in journal.entries), default=0) for _, journal in runs]
     number = options.run or 1 + lengths.index(max(lengths))
@@ -196,13 +198,18 @@ def _show_one(runs: "Sequence[tuple[Program, Journal]]", options: ProfileOptions
     if len(runs) > 1:
         print(f"run {number} of {len(runs)}; --run N shows another one\n")
     program, journal = runs[number - 1]
-    by, has_traffic = Grouping(options.by), options.has_traffic
-    _show(profile_of_journal(program, journal, by, has_traffic=has_traffic), options)
+    _show_run(program, journal, options)
 
 
-def _show(profile: "Profile", options: ProfileOptions) -> None:
-    from openwafer.sdk.profile import profile_text, write_profile
+def _show_run(program: "Program", journal: "Journal", options: ProfileOptions) -> None:
+    """Show the profile of a run, and write its files."""
+    from openwafer.sdk.host import Region
+    from openwafer.sdk.profile import Grouping, profile_of_journal, profile_text, write_profile
 
+    region = None if options.rectangle is None else Region(*options.rectangle, num_elements=1)
+    profile = profile_of_journal(
+        program, journal, Grouping(options.by), region=region, has_traffic=options.has_traffic
+    )
     print(profile_text(profile, options.rows), end="")
     for path in options.files:
         write_profile(profile, path)

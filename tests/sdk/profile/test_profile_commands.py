@@ -73,6 +73,14 @@ def test_the_run_of_a_journal_is_profiled(folder: Path) -> None:
     assert done.out.startswith("884 cycles on 1 by 1 PEs of wse3\n")
 
 
+def test_a_rectangle_is_looked_at_alone(folder: Path) -> None:
+    words = "csl", "profile", folder / "out", "--journal", folder / "run.journal", "--rectangle"
+    told = run_command(*words, 0, 0, 1, 1).out
+    assert "what follows is of" not in told
+    assert "needs sizes from 1 on" in run_command(*words, 0, 0, 0, 1).err
+    assert "the region of 2 by 1 PEs at (0, 0) is not inside" in run_command(*words, 0, 0, 2, 1).err
+
+
 def test_a_run_that_was_interrupted_says_so(folder: Path) -> None:
     kept = replace(journals.read(folder / "run.journal"), interrupted_at=900)
     profile = profile_of_journal(wafer.load(folder / "out").program, kept)

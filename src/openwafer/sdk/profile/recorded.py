@@ -5,8 +5,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from openwafer.diagnostics import error
+from openwafer.sdk.host import Region, read_record, replay
 from openwafer.sdk.host import journal as journals
-from openwafer.sdk.host import read_record, replay
 from openwafer.sdk.host.journal import Journal, program_beside
 from openwafer.sdk.profile.model import Profile
 from openwafer.sdk.profile.taking import Grouping, profile_of
@@ -21,6 +21,7 @@ def profile_of_journal(
     journal: Journal,
     by: Grouping = Grouping.FILE,
     *,
+    region: Region | None = None,
     has_traffic: bool = False,
 ) -> Profile:
     """Do a run again with its time booked and its code counting, and take its profile.
@@ -29,16 +30,22 @@ def profile_of_journal(
         program: the one that the run was of.
         journal: of the run.
         by: how PEs are grouped.
+        region: of the PEs whose time is looked at; None for all.
         has_traffic: the run is recorded, too, for the loads of links and colors.
 
     Raises:
-        OpenwaferError: the journal is of another program, or something comes out otherwise.
+        OpenwaferError: the journal is of another program, something comes out otherwise, or there
+            are no such PEs.
     """
+    pes = None
+    if region is not None:
+        region.check(program)
+        pes = [program.number_of(x, y) for _, _, x, y in region.pes()]
     with TemporaryDirectory() as folder:
         record = Path(folder) / "run.record" if has_traffic else None
         again = replay(program, journal, has_account=True, has_line_cycles=True, record=record)
         assert again.booked is not None
-        profile = profile_of(again.booked, by=by)
+        profile = profile_of(again.booked, pes, by)
         if record is not None:
             profile = with_traffic(profile, read_record(record))
     if journal.interrupted_at is None:
