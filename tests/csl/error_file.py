@@ -17,6 +17,7 @@ from pathlib import Path
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, render
 from openwafer.sdk.csl.imports import ImportPaths
+from openwafer.sdk.csl.lint.image import linted
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.parser import parse
 from openwafer.sdk.csl.sema.image import analyze_image
@@ -35,7 +36,8 @@ def _sema(source: SourceText) -> tuple[Diagnostic, ...]:
     imports = ImportPaths(path.parent)
     imports.parsed[path] = parse(source)
     try:
-        return analyze_image(path, {}, CompileOptions(), imports).warnings
+        options = CompileOptions()
+        return linted(analyze_image(path, {}, options, imports), options.arch).warnings
     except OpenwaferError as error:
         return error.diagnostics
 

@@ -11,6 +11,7 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, render
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl.imports import ImportPaths
 from openwafer.sdk.csl.layout import build_program
+from openwafer.sdk.csl.lint.image import linted
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.parser import parse
 from openwafer.sdk.csl.sema.image import analyze_image
@@ -45,7 +46,7 @@ def sema(text: str, arch: Arch) -> list[Diagnostic]:
     imports.parsed[path] = parse(SourceText("fuzz.csl", text))
     options = CompileOptions(arch=arch, comptime_step_limit=MAX_STEPS)
     try:
-        result = analyze_image(path, {}, options, imports)
+        result = linted(analyze_image(path, {}, options, imports), arch)
         verify(result.module)
     except OpenwaferError as error:
         return _without_faults(error)

@@ -14,12 +14,13 @@ from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.files import check_file
 from openwafer.sdk.csl.imports import ImportPaths, beside_link, display_name
 from openwafer.sdk.csl.lanes import Group
+from openwafer.sdk.csl.lint.image import linted
+from openwafer.sdk.csl.lint.queues import RESERVED, unbound_queues
+from openwafer.sdk.csl.lint.routes import Code, doubtful_routes
+from openwafer.sdk.csl.lint.unused import mistakes_in_code, mistakes_in_layout
 from openwafer.sdk.csl.options import CompileOptions
-from openwafer.sdk.csl.route_check import Code, doubtful_routes
 from openwafer.sdk.csl.sema.image import ImageResult, analyze_image, run_layout
 from openwafer.sdk.csl.sema.layout_state import LayoutState, Rectangle, Surroundings
-from openwafer.sdk.csl.sema.unused import mistakes_in_code, mistakes_in_layout
-from openwafer.sdk.csl.sema.warnings.ids import RESERVED, unbound_queues
 from openwafer.sdk.csl.tile_images import ImagesOfTiles, images_of
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir.function import Module
@@ -63,7 +64,8 @@ def build(layout_file: Path, options: CompileOptions, imports: ImportPaths | Non
     )
 
     def analyse(path: Path, params: dict[str, Comptime], group: Group) -> ImageResult:
-        return analyze_image(path, params, options, imports, surroundings, group)
+        result = analyze_image(path, params, options, imports, surroundings, group)
+        return linted(result, options.arch)
 
     found = images_of(state, options, analyse)
     warnings.extend(warning for warning in found.warnings if warning not in warnings)

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import Diagnostic, OpenwaferError
 from openwafer.sdk.csl.image_records import finished_image
 from openwafer.sdk.csl.lanes import Group, Lanes, Parting, settled
+from openwafer.sdk.csl.lint.routes import Traffic, traffic_of
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema.debug_tables import DebugTables
 from openwafer.sdk.csl.sema.image import ImageResult
 from openwafer.sdk.csl.sema.image_names import in_common
 from openwafer.sdk.csl.sema.layout_numbers import Shape, put_together
 from openwafer.sdk.csl.sema.layout_state import LayoutState, Tiles
-from openwafer.sdk.csl.traffic import Traffic, traffic_of
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.program.image import Image

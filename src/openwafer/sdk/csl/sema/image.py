@@ -1,21 +1,16 @@
 """Analysis of one image: from a file and its params to a module of the IR."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
-from openwafer.sdk.arch.generation import MEMORY_WORDS, Arch
+from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.imports import ImportPaths
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.recursion import deep_recursion
-from openwafer.sdk.csl.sema.builtins.machine.register_options import (
-    ignored_options,
-    whole_registers,
-)
 from openwafer.sdk.csl.sema.calls import call_function
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.evaluators import EVALUATORS
@@ -26,13 +21,6 @@ from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState, MemoryPlan, Rectangle, Surroundings
 from openwafer.sdk.csl.sema.memory_plan import memory_plan
 from openwafer.sdk.csl.sema.modules import read_module, run_block, start_module
-from openwafer.sdk.csl.sema.warnings.clock import clock_never_enabled
-from openwafer.sdk.csl.sema.warnings.constants import constants_written, moves_of_nothing
-from openwafer.sdk.csl.sema.warnings.ids import contradicted_queues, reserved_ids, shared_queues
-from openwafer.sdk.csl.sema.warnings.inputs import shared_inputs
-from openwafer.sdk.csl.sema.warnings.microthreads import shared_microthreads
-from openwafer.sdk.csl.sema.warnings.reloads import vain_loads
-from openwafer.sdk.csl.sema.warnings.unset import pointers_never_set, unset_variables
 from openwafer.sdk.csl.types import num_words
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir import function as ir
@@ -183,9 +171,6 @@ def _assembled(sema: Sema) -> ImageResult:
     state.module.stack_base = state.next_address
     if state.surroundings is not None:
         state.surroundings.note_queues(state.machine.named_queues, state.machine.queues)
-    for warning in _warnings(state, sema.arch):
-        if warning not in sema.diagnostics:
-            sema.diagnostics.append(warning)
     module = folded(state.module)
     functions = module.functions.values()
     code_words = sum(one.op not in _NO_CODE for every in functions for one in every.instructions)
@@ -197,23 +182,6 @@ def _assembled(sema: Sema) -> ImageResult:
     return ImageResult(
         module, state, code_words, names, tuple(sema.diagnostics), tuple(sema.printed)
     )
-
-
-def _warnings(state: ImageState, arch: Arch) -> Iterator[Diagnostic]:
-    yield from unset_variables(state)
-    yield from shared_microthreads(state)
-    yield from shared_inputs(state, arch)
-    yield from vain_loads(state)
-    yield from reserved_ids(state, arch)
-    yield from contradicted_queues(state)
-    yield from constants_written(state)
-    yield from moves_of_nothing(state)
-    yield from whole_registers(state.machine)
-    yield from clock_never_enabled(state)
-    yield from pointers_never_set(state)
-    yield from ignored_options(state.machine.loaded_options, state.machine.vain_options)
-    if arch is Arch.WSE2:
-        yield from shared_queues(state)
 
 
 def _check_memory(state: ImageState, module: ir.Module, code_words: int) -> None:

@@ -5,12 +5,12 @@ from dataclasses import replace
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.arith import binary
-from openwafer.sdk.csl.sema.dropped import (
+from openwafer.sdk.csl.sema.engine import Sema, evaluates
+from openwafer.sdk.csl.sema.hardly_meant import (
     warn_of_dropped_value,
     warn_of_hiding_local,
     warn_of_lost_statement,
 )
-from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.image_state import UnsetLocal
 from openwafer.sdk.csl.sema.join import NEVER
 from openwafer.sdk.csl.sema.lowering import lower

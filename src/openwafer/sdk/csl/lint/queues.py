@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from openwafer.diagnostics import Diagnostic, Severity
+from openwafer.diagnostics import Diagnostic
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.csl.sema.image_state import ImageState
+from openwafer.sdk.csl.lint.checked import CheckedImage, warning
 from openwafer.sdk.csl.sema.layout_state import Surroundings
 from openwafer.sdk.csl.sema.machine_state import queues_of
 from openwafer.sdk.program.image import TaskKind
@@ -33,37 +33,36 @@ def unbound_queues(surroundings: Surroundings) -> Iterator[Diagnostic]:
         if (is_input, number) not in surroundings.bound_queues:
             kind = "input_queue" if is_input else "output_queue"
             message = f"{kind} {number} is used and bound to no color, which wse3 needs"
-            yield Diagnostic(
-                Severity.WARNING, "csl-queue-unbound", message, span, help=_REMEDY_FOR_QUEUE
-            )
+            yield warning("queue-unbound", message, span, _REMEDY_FOR_QUEUE)
 
 
-def shared_queues(state: ImageState) -> Iterator[Diagnostic]:
+def shared_queues(image: CheckedImage) -> Iterator[Diagnostic]:
     """A warning about colors of WSE-2 that find no input queue of their own."""
-    sharing = queues_of(state.machine, Arch.WSE2).sharing
+    state = image.state
+    sharing = queues_of(state.machine, Arch.WSE2).sharing if image.arch is Arch.WSE2 else ()
     places = state.machine.queueless_colors
     span = next((places[color] for color in sharing if color in places), None)
     if span is not None:
         numbers = ", ".join(map(str, sharing))
-        yield Diagnostic(
-            Severity.WARNING,
-            "csl-queues-shared",
+        yield warning(
+            "queues-shared",
             f"colors {numbers} take turns on input_queue {LAST_QUEUE}: no other queue is left",
             span,
-            (f"{state.module.name} has {NUM_INPUT_QUEUES} input queues",),
             "name an .input_queue for colors that are not read at the same time",
+            f"{state.module.name} has {NUM_INPUT_QUEUES} input queues",
         )
 
 
-def reserved_ids(state: ImageState, arch: Arch) -> Iterator[Diagnostic]:
+def reserved_ids(image: CheckedImage) -> Iterator[Diagnostic]:
     """Warnings about ids that memcpy takes for itself, where a program has it."""
+    state = image.state
     if state.surroundings is None or not state.surroundings.has_memcpy:
         return
     for bound in state.machine.tasks:
         if bound.task_id in RESERVED_TASKS.get(bound.kind, ()):
             yield reserved(f"{bound.kind} task id {bound.task_id}", bound.span)
     for queue, span in state.machine.input_queue_places.items():
-        if queue in RESERVED_QUEUES[arch]:
+        if queue in RESERVED_QUEUES[image.arch]:
             yield reserved(f"input_queue {queue}", span)
 
     # On WSE-2 wavelets carry their color through an output queue, so it can be shared.
@@ -72,29 +71,28 @@ def reserved_ids(state: ImageState, arch: Arch) -> Iterator[Diagnostic]:
         yield reserved("output_queue 0", output)
 
 
-def contradicted_queues(state: ImageState) -> Iterator[Diagnostic]:
+def contradicted_queues(image: CheckedImage) -> Iterator[Diagnostic]:
     """Warnings about descriptors of WSE-3 that name another color than their queue has."""
-    for (is_input, queue, color), span in state.machine.queue_colors.items():
-        bound = state.machine.queues.get((is_input, queue))
+    machine = image.state.machine
+    for (is_input, queue, color), span in machine.queue_colors.items():
+        bound = machine.queues.get((is_input, queue))
         if bound is not None and bound.color != color:
             kind = "input_queue" if is_input else "output_queue"
-            yield Diagnostic(
-                Severity.WARNING,
-                "csl-queue-color",
+            yield warning(
+                "queue-color",
                 f"the descriptor names color {color}, and its {kind} {queue} has color "
                 f"{bound.color}, which counts on wse3",
                 span,
-                help="initialize the queue with the descriptor's color, or take another queue",
+                "initialize the queue with the descriptor's color, or take another queue",
             )
 
 
 def reserved(what: str, span: Span | None) -> Diagnostic:
     """A warning about something that memcpy has."""
-    return Diagnostic(
-        Severity.WARNING,
-        RESERVED,
+    return warning(
+        "reserved-id",
         f"{what} is reserved for memcpy, which this program has",
         span,
-        help="memcpy has colors 21 to 23, local task ids 27, 28 and 30, control task ids 33 to 37, "
+        "memcpy has colors 21 to 23, local task ids 27, 28 and 30, control task ids 33 to 37, "
         "input queue 0 and output queue 0, on WSE-3 input queue 1 as well; take another",
     )

@@ -15,10 +15,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.diagnostics import Diagnostic, Severity
+from openwafer.diagnostics import Diagnostic
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.csl.lint.checked import warning
+from openwafer.sdk.csl.lint.queues import RESERVED_COLORS, reserved
+from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState
-from openwafer.sdk.csl.sema.warnings.ids import RESERVED_COLORS, reserved
-from openwafer.sdk.csl.traffic import Traffic
+from openwafer.sdk.csl.sema.machine_state import queues_of
+from openwafer.sdk.ir.function import Module
 from openwafer.sdk.program.image import Image
 from openwafer.sdk.program.routing import OPPOSITE, STEPS, ColorConfig, Direction
 from openwafer.source import Span
@@ -45,6 +49,43 @@ _WAYS_AND_BACK: Final = (
     1 << Direction.WEST | 1 << Direction.EAST,
     1 << Direction.SOUTH | 1 << Direction.NORTH,
 )
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Colors between the core of a PE and its router.
+
+    Attributes:
+        sent: that descriptors or queues of outputs name; None where run time chooses a color.
+        read: the same of inputs, and of data tasks.
+        is_configured: code writes configuration registers, and so may change routes and queues.
+    """
+
+    sent: frozenset[int] | None
+    read: frozenset[int] | None
+    is_configured: bool
+
+
+def traffic_of(module: Module, state: ImageState, arch: Arch) -> Traffic:
+    """The traffic of an analysed image."""
+    machine = state.machine
+    queues = queues_of(machine, arch)
+    read = {binding.color for binding in queues.bindings if binding.is_input}
+    read |= {*queues.sharing, *machine.queueless_colors}
+    read |= {color for colors in machine.used_queues.values() for color in colors}
+    sent = {binding.color for binding in queues.bindings if not binding.is_input}
+    sent |= machine.sent_colors.keys()
+    is_open = machine.has_open_color
+    writes = any(
+        one.op == "write_register"
+        for every in module.functions.values()
+        for one in every.instructions
+    )
+    return Traffic(
+        None if is_open else frozenset(sent),
+        None if is_open else frozenset(read),
+        writes or bool(machine.registers),
+    )
 
 
 @dataclass(frozen=True)
@@ -134,12 +175,11 @@ def _routed_streams(state: LayoutState) -> Iterator[Diagnostic]:
     for name, color in state.streams.items():
         numbers = state.configs_of.get(color, np.zeros(0, np.int32))
         for number in numbers[numbers > 0][:1]:
-            yield Diagnostic(
-                Severity.WARNING,
-                "csl-stream-routed",
+            yield warning(
+                "stream-routed",
                 f"color {color} is the stream {name}, whose routes are memcpy's own",
                 state.configs[number - 1][1],
-                help="remove this configuration, or give the stream another color",
+                "remove this configuration, or give the stream another color",
             )
 
 
@@ -333,7 +373,7 @@ class _Finder:
         )
 
     def _warning(self, pe: tuple[int, int], code: str, message: str, remedy: str) -> Diagnostic:
-        return Diagnostic(Severity.WARNING, f"csl-{code}", message, self._place(pe), (), remedy)
+        return warning(code, message, self._place(pe), remedy)
 
     def _place(self, pe: tuple[int, int]) -> Span | None:
         number = int(self._color.chosen[pe])

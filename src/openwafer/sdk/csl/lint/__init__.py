@@ -1,0 +1,1 @@
+"""What is allowed, and hardly meant: looked for once all of the code was analysed."""

@@ -1,1 +1,0 @@
-"""What is allowed, and hardly meant: known once all of the code was analysed."""
