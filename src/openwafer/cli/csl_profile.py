@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from openwafer.sdk.host.journal import Journal
     from openwafer.sdk.program.program import Program
 
+_ENDED_BY_SIGNAL: Final = 128
 _MODULE: Final = "openwafer.cli.cs_python"
 
 
@@ -166,11 +167,15 @@ def _commands() -> dict[str, str]:
 
 
 def _ended(command: Sequence[str], environment: dict[str, str]) -> int:
-    """The exit code of a command; Ctrl-C is for the command, and what it leaves is shown."""
+    """The exit code of a command, as a shell has it for one that a signal ended.
+
+    Ctrl-C is for the command, and what it leaves is shown.
+    """
     process = subprocess.Popen(command, env=environment)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        return process.wait()
+        code = process.wait()
+        return code if code >= 0 else _ENDED_BY_SIGNAL - code
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -10,13 +10,21 @@ import pytest
 import openwafer.sdk as wafer
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.fabric.account import STATES
+from openwafer.sdk.host import journal as journals
 from openwafer.sdk.host import replay
-from openwafer.sdk.profile import Grouping, Profile, profile_of, profile_text, tables
+from openwafer.sdk.profile import (
+    Grouping,
+    Profile,
+    profile_of,
+    profile_of_journal,
+    profile_text,
+    tables,
+)
 from openwafer.sdk.profile.advice import advice
 from openwafer.sdk.profile.model import SlotTime
 from tests.golden_text import GoldenTexts
 from tests.sdk.door.small_program import small_program
-from tests.sdk.profile.two_commands import two_commands
+from tests.sdk.profile.two_commands import CODE, two_commands
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +127,31 @@ def test_a_program_that_never_ends_has_a_profile_up_to_there(folder: Path) -> No
     assert tables.by_function(profile)[0].name == "scale"
     with pytest.raises(OpenwaferError, match="unblock_cmd_stream"):
         run.close()
+
+
+def test_a_program_that_traps_has_a_profile_up_to_there(folder: Path) -> None:
+    trapping = CODE.replace("fn never() void {}", "fn never() void { @assert(A[0] > 1.0); }")
+    run = two_commands(folder / "trapping", trapping).run(profile=True)
+    run.launch("scale", 2.0)
+    run.launch("never")
+    with pytest.raises(OpenwaferError, match="an assertion failed"):
+        run.close()
+    profile = run.profile()
+    assert f"stopped at cycle {profile.cycles}: an assertion failed" in str(profile.failure)
+    assert profile_text(profile).splitlines()[2] == str(profile.failure).splitlines()[0]
+
+
+def test_a_run_in_which_nothing_was_waited_for_says_so(folder: Path) -> None:
+    journal = folder / "waiting.journal"
+    program = two_commands(folder)
+    run = program.run(wafer.RuntimeOptions(log_folder=None, journal=journal))
+    kept = journals.read(journal)
+    run.close()
+    profile = profile_of_journal(program.program, kept)
+    assert profile.cycles == 0
+    assert "none has passed, as what is launched runs when the script waits" in (
+        profile_text(profile)
+    )
 
 
 def test_a_run_without_a_profile_says_how_to_ask_for_it(folder: Path) -> None:

@@ -68,6 +68,12 @@ def test_a_script_that_fails_is_profiled_up_to_there(folder: Path) -> None:
     assert "the run failed in the last of these cycles" in done.stdout
 
 
+def test_a_script_that_a_signal_ends_has_the_exit_code_of_a_shell(folder: Path) -> None:
+    script = folder / "killed.py"
+    script.write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", encoding="utf-8")
+    assert run_command("csl", "profile", folder / "out", "--", script).code == 128 + 9
+
+
 def test_the_run_of_a_journal_is_profiled(folder: Path) -> None:
     done = run_command("csl", "profile", folder / "out", "--journal", folder / "run.journal")
     assert done.out.startswith("884 cycles on 1 by 1 PEs of wse3\n")

@@ -14,6 +14,9 @@ MAX_ROWS: Final = 20
 """Of a table that may be long."""
 _MEMORY_BYTES: Final = WORD_BYTES * MEMORY_WORDS
 Rows: TypeAlias = list[Sequence[str]]
+_NO_CYCLES: Final = (
+    "none has passed, as what is launched runs when the script waits for it, copies, or stops"
+)
 _CODE_HEAD: Final = ("cycles", "share", "issued", "waited", "in operations")
 
 
@@ -40,7 +43,7 @@ def summary(profile: Profile) -> str:
     told = f"{profile.cycles:,} cycles on {size}"
     if profile.num_pes != profile.width * profile.height:
         told += f"; what follows is of {counted(profile.num_pes, 'PE')}"
-    return told
+    return told if profile.cycles else f"{told}: {_NO_CYCLES}"
 
 
 def share(part: int, whole: int) -> str:
