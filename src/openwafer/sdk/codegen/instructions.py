@@ -47,8 +47,8 @@ def _write(writer: FunctionWriter, instruction: Instruction) -> None:
     elif is_request(instruction) and ORDERED not in instruction.names:
         _request(writer, instruction)
     else:
-        family = MACHINE.get(op) or _SCALARS.get(op) or _arithmetic
-        writer.values[instruction.result] = family(writer, instruction)
+        write = MACHINE.get(op) or _SCALARS.get(op) or _arithmetic
+        writer.values[instruction.result] = write(writer, instruction)
     writer.end_wait(instruction)
 
 

@@ -178,7 +178,7 @@ def _digest(*texts: str) -> str:
 def _group(
     texts: Mapping[str, str], kernels: Mapping[str, str], chosen: set[str], data: Sequence[str] = ()
 ) -> str:
-    """Functions that are compiled together, with data; others that they name are declared."""
+    """Functions that are compiled as one module, with data; others that they name are declared."""
     bodies = [*data, *(text for name, text in texts.items() if name in chosen)]
     called = {name: None for text in bodies for name in _SHARED_NAME.findall(text)}
     heads = (texts[name].partition(" {\n")[0] for name in called if name not in chosen)

@@ -22,7 +22,7 @@ class ImportPaths:
     Attributes:
         top: folder of the program's layout file.
         folders: of the command line, for names in angle brackets first.
-        addressed: names whose address is taken, by the id of a body in `parsed`.
+        with_address: names whose address is taken, by the id of a body in `parsed`.
         contents: of every file that was looked for; None where there is none.
         parsed: trees and findings by file.
         used: names at the top of files that some analysis asked for.
@@ -30,7 +30,7 @@ class ImportPaths:
 
     top: Path
     folders: tuple[Path, ...] = ()
-    addressed: dict[int, frozenset[str]] = field(default_factory=dict)
+    with_address: dict[int, frozenset[str]] = field(default_factory=dict)
     contents: dict[Path, bytes | None] = field(default_factory=dict)
     parsed: dict[Path, tuple[ast.Module, tuple[Diagnostic, ...]]] = field(default_factory=dict)
     used: set[tuple[Path, str]] = field(default_factory=set)

@@ -1,7 +1,7 @@
 """Integers that differ from lane to lane, where the compiler follows many cases at once.
 
 A lane is one iteration of a loop of the layout, or one processing element (PE). The lanes of a
-:class:`Group` are followed together as long as they agree. Arithmetic on :class:`Lanes` is done for
+:class:`Group` are followed at once as long as they agree. Arithmetic on :class:`Lanes` is done for
 all of them; where one number is needed, the group keeps the lanes that have the number of the first
 one, and the others are followed later from the beginning. So whoever knows nothing of lanes gets
 the right number, and costs one more walk for each other one.
@@ -46,7 +46,7 @@ class Parting:
 class Group:
     """The lanes that are followed now.
 
-    `active` has an axis for each loop that is followed together, the innermost one first; lanes of
+    `active` has an axis for each loop that is followed in lanes, the innermost one first; lanes of
     an outer loop take part in all that is inside of it by broadcasting.
     """
 

@@ -16,7 +16,7 @@ from openwafer.sdk.csl.imports import ImportPaths, beside_link, display_name
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.lint.image import linted
 from openwafer.sdk.csl.lint.queues import RESERVED, unbound_queues
-from openwafer.sdk.csl.lint.routes import Code, doubtful_routes
+from openwafer.sdk.csl.lint.routes import Code, route_warnings
 from openwafer.sdk.csl.lint.unused import mistakes_in_code, mistakes_in_layout
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema.image import ImageResult, analyze_image, run_layout
@@ -77,7 +77,7 @@ def build(layout_file: Path, options: CompileOptions, imports: ImportPaths | Non
     _check_overlap(state, found)
     image_of = found.image_of.reshape(rectangle.size[::-1])
     code = Code(found.images, found.traffic, image_of)
-    warnings.extend(doubtful_routes(state, code, is_strict=options.is_strict))
+    warnings.extend(route_warnings(state, code, is_strict=options.is_strict))
     routes, routes_of = _routes(state)
     refused = [w for w in warnings if options.are_warnings_errors or _is_refused(w, options)]
     if refused:

@@ -1,6 +1,6 @@
 """The images of a program: each stands for all PEs whose code and memory come out the same.
 
-PEs that run one file with params that differ in numbers only are analysed together. Where the
+PEs that run one file with params that differ in numbers only are analysed at once. Where the
 compiler has to know such a number, those with another one are analysed again; where a number only
 reaches run time, it becomes a parameter that each PE has its own value of.
 """
@@ -21,7 +21,7 @@ from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema.debug_tables import DebugTables
 from openwafer.sdk.csl.sema.image import ImageResult
 from openwafer.sdk.csl.sema.image_names import in_common
-from openwafer.sdk.csl.sema.layout_numbers import Shape, put_together
+from openwafer.sdk.csl.sema.layout_numbers import Shape, with_numbers
 from openwafer.sdk.csl.sema.layout_state import LayoutState, Tiles
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir.function import Module
@@ -66,8 +66,8 @@ def images_of(state: LayoutState, options: CompileOptions, analyse: Analyse) -> 
         OpenwaferError: everything wrong that was found.
     """
     making = _Making(options, analyse, np.zeros(state.num_pes, np.int32), state.tables)
-    for family in _tiles_by_program(state.tiles):
-        _analyse_family(making, family)
+    for batch in _tiles_by_program(state.tiles):
+        _analyse_batch(making, batch)
     if making.findings:
         raise OpenwaferError(*making.findings)
     width = max((len(image.parameters) for image in making.images), default=0)
@@ -125,7 +125,7 @@ class _Making:
 
 
 @dataclass(frozen=True)
-class _Family:
+class _Batch:
     """PEs with one file and one shape of params; `columns` hold a number of each PE."""
 
     path: Path
@@ -134,11 +134,11 @@ class _Family:
     columns: tuple[Numbers, ...]
 
 
-def _tiles_by_program(tiles: Sequence[Tiles]) -> Iterator[_Family]:
-    together: dict[tuple[Path, Shape], list[Tiles]] = {}
+def _tiles_by_program(tiles: Sequence[Tiles]) -> Iterator[_Batch]:
+    members_of: dict[tuple[Path, Shape], list[Tiles]] = {}
     for one in tiles:
-        together.setdefault((one.path, one.shape), []).append(one)
-    for (path, shape), members in together.items():
+        members_of.setdefault((one.path, one.shape), []).append(one)
+    for (path, shape), members in members_of.items():
         sizes = [one.pes.size for one in members]
         columns = (
             np.concatenate(
@@ -147,33 +147,33 @@ def _tiles_by_program(tiles: Sequence[Tiles]) -> Iterator[_Family]:
             for column in zip(*(one.columns for one in members), strict=True)
         )
         pes = np.concatenate([one.pes for one in members])
-        yield _Family(path, shape, pes, tuple(columns))
+        yield _Batch(path, shape, pes, tuple(columns))
 
 
-def _analyse_family(making: _Making, family: _Family) -> None:
-    firsts, row_of = _distinct_rows(family.pes.size, family.columns)
-    rows = [column[firsts] for column in family.columns]
-    if family.path not in making.samples:
+def _analyse_batch(making: _Making, batch: _Batch) -> None:
+    firsts, row_of = _distinct_rows(batch.pes.size, batch.columns)
+    rows = [column[firsts] for column in batch.columns]
+    if batch.path not in making.samples:
         first = iter([int(row[0]) for row in rows])
-        making.samples[family.path] = put_together(family.shape, first)
+        making.samples[batch.path] = with_numbers(batch.shape, first)
     left, beginning = np.ones(firsts.size, bool), Parting()
     while left.any():
         group = Group(firsts.size)
         group.active = left.copy()
         group.part_as_before(beginning)
-        params = put_together(
-            family.shape,
+        params = with_numbers(
+            batch.shape,
             iter([Lanes(group, row) if (row != row[0]).any() else int(row[0]) for row in rows]),
         )
         try:
-            image, module, values, traffic = _analyse(making, family.path, params, group)
+            image, module, values, traffic = _analyse(making, batch.path, params, group)
         except OpenwaferError as failure:
             making.findings.extend(d for d in failure.diagnostics if d not in making.findings)
         else:
             chosen = group.active[row_of]
-            making.image_of[family.pes[chosen]] = making.number_of(image, module, traffic)
+            making.image_of[batch.pes[chosen]] = making.number_of(image, module, traffic)
             if values.size:
-                making.parameters.append((family.pes[chosen], values[row_of[chosen]]))
+                making.parameters.append((batch.pes[chosen], values[row_of[chosen]]))
         left &= ~group.active
 
 

@@ -62,7 +62,7 @@ class Cell:
     Attributes:
         variable: its copy in a PE's memory, once a constant was needed there.
         runtime_depth: branches and loops of the PE around its declaration.
-        num_together: loops around its declaration that are followed together.
+        num_lane_loops: loops around its declaration that are followed in lanes.
         is_global: a constant at the top of a file, whose name no other one of the image has.
         number: higher than that of any older one.
     """
@@ -73,7 +73,7 @@ class Cell:
     is_const: bool = False
     variable: Variable | None = None
     runtime_depth: int = 0
-    num_together: int = 0
+    num_lane_loops: int = 0
     is_global: bool = False
     number: int = field(default_factory=_NUMBERS_OF_CELLS.__next__)
 

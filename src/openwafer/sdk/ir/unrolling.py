@@ -18,7 +18,7 @@ from openwafer.sdk.ir.function import (
 )
 
 _MOST_INSTRUCTIONS: Final = 150
-"""Of all turns together: what LLVM takes, on which the vendor's compiler is built."""
+"""Of all turns: what LLVM takes, on which the vendor's compiler is built."""
 _FREE: Final = frozenset(
     ("get", "set", "jump", "cast", "bitcast", "word_of", "at_word", "assert", "drain")
 )

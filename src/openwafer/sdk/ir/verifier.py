@@ -178,7 +178,7 @@ class _Checker:
             yield from self._check_value(arg, visible)
         yield from self._check_names(instruction)
         yield from _check_types(instruction)
-        yield from self._check_family(instruction)
+        yield from self._check_kind(instruction)
 
     def _check_value(self, value: Value, visible: dict[int, Type]) -> Iterator[str]:
         match value:
@@ -201,7 +201,7 @@ class _Checker:
         if num < fixed or (num > fixed and "*" not in want):
             yield f"takes {', '.join(want) or 'no names'}, has {instruction.names}"
 
-    def _check_family(self, instruction: Instruction) -> Iterator[str]:
+    def _check_kind(self, instruction: Instruction) -> Iterator[str]:
         match instruction.op:
             case "show":
                 unknown = [role for role in instruction.names if role not in ROLES]

@@ -135,7 +135,7 @@ class _Color:
         return of_pes
 
 
-def doubtful_routes(state: LayoutState, code: Code, *, is_strict: bool) -> Iterator[Diagnostic]:
+def route_warnings(state: LayoutState, code: Code, *, is_strict: bool) -> Iterator[Diagnostic]:
     """Warnings about colors, in their order; one for each color and kind of mistake.
 
     Official programs broadcast beyond the edge of the rectangle, and name colors as outputs that

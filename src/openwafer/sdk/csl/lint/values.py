@@ -114,7 +114,7 @@ def _may_set(module: Module, name: str) -> bool:
 
 
 def _changed(node: ast.Node) -> Iterator[str]:
-    """What is assigned to or addressed, and what that is a part of."""
+    """What is assigned to, or whose address is taken, and what that is a part of."""
     if isinstance(node, ast.Assign):
         yield from _names(node.target)
     elif isinstance(node, ast.AddressOf):

@@ -35,7 +35,7 @@ class Poisoned(OpenwaferError):  # noqa: N818 - follows an error that was report
 
 
 class Separately(Exception):  # noqa: N818 - control flow, no error
-    """Raised inside a loop that is followed together, where its iterations have an order."""
+    """Raised inside a loop that is followed in lanes, where its iterations have an order."""
 
 
 @dataclass(eq=False)
@@ -97,7 +97,7 @@ class Context:
         result_address: where a function writes an array or struct that it returns.
         declaring: name of the global whose initializer this is.
         runtime_depth: branches and loops of the PE around this place.
-        addressed: names of the function whose address is taken.
+        with_address: names of the function whose address is taken.
         expanded: the inline function whose body this is, and the place that calls it.
     """
 
@@ -113,7 +113,7 @@ class Context:
     declaring: str = ""
     runtime_depth: int = 0
     targets: list[Target] = field(default_factory=list)
-    addressed: frozenset[str] = frozenset()
+    with_address: frozenset[str] = frozenset()
     expanded: tuple[str, int] = ("", NO_NUMBER)
 
 
@@ -175,7 +175,7 @@ class Analysis:
 
     Attributes:
         group: what the integers that differ are the lanes of.
-        num_together: loops around this place that are followed together.
+        num_lane_loops: loops around this place that are followed in lanes.
         recording: what the body asks that is analysed; None where it has another way to look.
         trees: paths of the loops that were followed, by loop.
         path: that the iteration leaves which is noted; None where none is.
@@ -192,7 +192,7 @@ class Analysis:
     ) -> None:
         self.options = options
         self.group = group or Group()
-        self.num_together = 0
+        self.num_lane_loops = 0
         self.recording: Recording | None = None
         self.path: CellPath | None = None
         self.trees: dict[Hashable, list[Any]] = {}
@@ -311,22 +311,22 @@ class Analysis:
 
     def in_all_lanes(self) -> AbstractContextManager[None]:
         """Evaluate what loops around this place have no part in."""
-        return self._in_all_lanes() if self.num_together else nullcontext()
+        return self._in_all_lanes() if self.num_lane_loops else nullcontext()
 
     @contextmanager
     def _in_all_lanes(self) -> Iterator[None]:
-        outer, self.num_together = self.num_together, 0
+        outer, self.num_lane_loops = self.num_lane_loops, 0
         try:
             with self.group.suspended():
                 yield
         finally:
-            self.num_together = outer
+            self.num_lane_loops = outer
 
     def in_order(self) -> None:
         """What comes next has its turn: loops around it are followed iteration by iteration."""
         self.recording = None
         self.lose_path()
-        if self.num_together:
+        if self.num_lane_loops:
             raise Separately
 
     def lose_path(self) -> None:
@@ -348,7 +348,7 @@ class Analysis:
         raise OpenwaferError(Diagnostic(Severity.ERROR, f"csl-{code}", message, span, notes, help))
 
     def warn(self, code: str, message: str, span: Span, help: str = "") -> None:
-        """Note something doubtful, once for each place."""
+        """Note what is hardly meant, once for each place."""
         found = Diagnostic(Severity.WARNING, f"csl-{code}", message, span, (), help)
         if found not in self.diagnostics:
             self.in_order()

@@ -20,8 +20,8 @@ from openwafer.sdk.csl.sema.functions import (
 )
 from openwafer.sdk.csl.sema.join import Returning, join
 from openwafer.sdk.csl.sema.places import in_memory, store
-from openwafer.sdk.csl.sema.recording import NotPortableError
-from openwafer.sdk.csl.sema.taken_addresses import addressed_names
+from openwafer.sdk.csl.sema.recording import NoKeyError
+from openwafer.sdk.csl.sema.taken_addresses import names_with_address
 from openwafer.sdk.csl.types import Function, Pointer, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
@@ -99,7 +99,7 @@ def _run(
     _check_depth(sema, span)
     try:
         arguments = tuple((one.type, sema.key_of(one.operand)) for one in bound)
-    except NotPortableError:
+    except NoKeyError:
         return _follow(sema, function, bound, result, span)
     key = (id(function.declaration), arguments, result, sema.call_depth)
     return sema.recalled(function.module, key, lambda: _follow(sema, function, bound, result, span))
@@ -171,11 +171,11 @@ def _expand(
         inlined=target,
         function=sema.context.function,
         runtime_depth=sema.context.runtime_depth,
-        addressed=addressed_names(body, sema.imports.addressed),
+        with_address=names_with_address(body, sema.imports.with_address),
         expanded=(str(function), sema.place_of(span)),
     )
     for one in bound:
-        context.scope.names[one.name] = _inlined_parameter(sema, one, context.addressed)
+        context.scope.names[one.name] = _inlined_parameter(sema, one, context.with_address)
     place, sema.call_depth = sema.builder.place, sema.call_depth + 1
     try:
         with sema.within(context):
@@ -187,11 +187,11 @@ def _expand(
     return join(sema, target.results, result, span)
 
 
-def _inlined_parameter(sema: Sema, bound: Bound, addressed: frozenset[str]) -> Operand:
+def _inlined_parameter(sema: Sema, bound: Bound, with_address: frozenset[str]) -> Operand:
     match bound.operand:
         case Comptime(kind, value):
             return temporary(kind, value)
-        case Runtime() as value if bound.name in addressed:
+        case Runtime() as value if bound.name in with_address:
             memory = sema.new_memory(bound.type, bound.name)
             store(sema, memory, value, bound.span)
             return replace(memory, is_const=True)

@@ -1,6 +1,6 @@
 """The engine: evaluates any node of the syntax tree, at compile time or by emitting code.
 
-Each family of constructs registers how its nodes are evaluated; builtins register by name.
+Each kind of construct registers how its nodes are evaluated; builtins register by name.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -19,7 +19,7 @@ from openwafer.sdk.csl.sema.analysis import Analysis, Context, Poisoned, Scope
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState
 from openwafer.sdk.csl.sema.named_values import note_local
-from openwafer.sdk.csl.sema.recording import Memo, NotPortableError, Question
+from openwafer.sdk.csl.sema.recording import Memo, NoKeyError, Question
 from openwafer.sdk.csl.types import Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
@@ -308,7 +308,7 @@ class Sema(Analysis):
         """What is equal for values that are the same in two images.
 
         Raises:
-            NotPortableError: nothing is.
+            NoKeyError: nothing is.
         """
         return shared_values.key_of(self._image, value)
 
@@ -331,7 +331,7 @@ class Sema(Analysis):
             value = analyse()
             try:
                 self.key_of(value)
-            except NotPortableError:
+            except NoKeyError:
                 if self.recording is not None:
                     self.recording.is_lost = True
             return value

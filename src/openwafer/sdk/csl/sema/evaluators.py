@@ -1,4 +1,4 @@
-"""Every family of constructs, and of builtins; importing this registers them all."""
+"""Every kind of construct, and all builtins; importing this registers them all."""
 
 from openwafer.sdk.csl.sema import (
     access,

@@ -13,8 +13,8 @@ from openwafer.sdk.csl.sema.join import arrive
 from openwafer.sdk.csl.sema.linking import check_linked, defined_function
 from openwafer.sdk.csl.sema.named_values import note_local
 from openwafer.sdk.csl.sema.places import store
-from openwafer.sdk.csl.sema.recording import NotPortableError, Question
-from openwafer.sdk.csl.sema.taken_addresses import addressed_names
+from openwafer.sdk.csl.sema.recording import NoKeyError, Question
+from openwafer.sdk.csl.sema.taken_addresses import names_with_address
 from openwafer.sdk.csl.types import Function, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
@@ -267,7 +267,7 @@ def _recall(
     try:
         arguments = tuple(one.key(sema) for one in bound)
         key = sema.memo.number((name, sema.key_of(function), arguments, result))
-    except NotPortableError:
+    except NoKeyError:
         analyze()
     else:
         functions[name] = sema.memo.recall(sema, key, analyze)
@@ -290,7 +290,7 @@ def _analyze(
         is_comptime=False,
         return_type=result,
         function=target.name,
-        addressed=addressed_names(node.body, sema.imports.addressed),
+        with_address=names_with_address(node.body, sema.imports.with_address),
     )
     with sema.within(context), sema.recovering():
         sema.set_place(node.name.span)
@@ -352,7 +352,7 @@ def _parameter(sema: Sema, bound: Bound) -> Operand:
         address = sema.emit("get", type=ir.Type.PTR, names=(bound.name,))
         return MemoryPlace(bound.type, address, is_const=True)
     place = SlotPlace(bound.type, bound.name, is_const=True)
-    if bound.name not in sema.context.addressed:
+    if bound.name not in sema.context.with_address:
         return place
     memory = sema.new_memory(bound.type, bound.name)
     store(sema, memory, place, bound.span)

@@ -42,7 +42,7 @@ class ImageResult:
         state: the machine's start-up state and everything exported.
         code_words: estimate of the machine code's length.
         names: what the source calls things.
-        warnings: what is doubtful.
+        warnings: what is hardly meant.
         printed: lines of `@comptime_print`.
     """
 

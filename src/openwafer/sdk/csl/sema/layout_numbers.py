@@ -1,4 +1,4 @@
-"""Params taken apart into their numbers and all the rest, and put together again."""
+"""Params taken apart into their numbers and all the rest, and made of these again."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def take_apart(params: Mapping[str, Comptime]) -> tuple[Shape, tuple[Number, ...
     return Shape(shape), tuple(numbers)
 
 
-def put_together(shape: Shape, numbers: Iterator[Number]) -> dict[str, Comptime]:
+def with_numbers(shape: Shape, numbers: Iterator[Number]) -> dict[str, Comptime]:
     """The params of a shape and of numbers."""
     return {name: Comptime(kind, _filled(value, numbers)) for name, kind, value in shape.params}
 

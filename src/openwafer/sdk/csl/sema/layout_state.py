@@ -113,7 +113,7 @@ class LayoutState:
         files: of tiles, by the name as written and the file that says so.
         known_configs: color configurations read before, by struct and color.
         walked: ids of the loops that have to be followed iteration by iteration.
-        deferred: what loops that are followed together do, in order.
+        deferred: what loops that are followed in lanes do, in order.
         printed: lines of `@comptime_print`, of the layout before those of each image.
     """
 

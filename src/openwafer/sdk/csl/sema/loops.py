@@ -13,7 +13,7 @@ from openwafer.sdk.csl.sema.analysis import Target
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.fold import wrapped
 from openwafer.sdk.csl.sema.join import NEVER, Continuing, Leaving
-from openwafer.sdk.csl.sema.loops_in_lanes import follow_counted, follow_together
+from openwafer.sdk.csl.sema.loops_in_lanes import follow_counted, follow_in_lanes
 from openwafer.sdk.csl.sema.replay import follow_each
 from openwafer.sdk.csl.symbolic import noted
 from openwafer.sdk.csl.types import Array, Int, Type
@@ -199,7 +199,7 @@ def _for_range(sema: Sema, node: ast.For, iterable: Operand, target: Target) -> 
     if is_followed:
         numbers = known_range(sema, bounds, node.iterable.span)
         follow = _lanes(sema, node, target, numbers, bounds.element)
-        if sema.is_comptime and follow_together(sema, node, numbers, follow):
+        if sema.is_comptime and follow_in_lanes(sema, node, numbers, follow):
             return NOTHING
         return _follow(sema, node, target, bounds.element, numbers)
     return _emit_range(sema, node, bounds, target)

@@ -1,4 +1,4 @@
-"""Loops of the layout block whose iterations are followed together, as lanes of a group.
+"""Loops of the layout block whose iterations are followed at once, as lanes of a group.
 
 The layout is told what the lanes do to it when the outermost such loop ends: only then it is known
 which of them went the same way to the end. What must come in order, or carries something from one
@@ -24,7 +24,7 @@ _MOST_ITERATIONS: Final = 1 << 20
 _PLAIN: Final = (ast.Identifier, ast.IntLiteral, ast.Binary, ast.Unary)
 
 
-def follow_together(
+def follow_in_lanes(
     sema: Sema, node: ast.Node, numbers: Sequence[int], iterate: Callable[[Lanes], None]
 ) -> bool:
     """Follow all iterations of a loop at once; False when nothing happened and it must be walked.
@@ -43,7 +43,7 @@ def follow_together(
     if left.size > _MOST_LANES:
         return False
     mark = len(layout.deferred)
-    sema.num_together += 1
+    sema.num_lane_loops += 1
     try:
         while left.any():
             group.active, begin = left.copy(), len(layout.deferred)
@@ -51,14 +51,14 @@ def follow_together(
             for one in layout.deferred[begin:]:
                 one.active = one.active & group.active
             left &= ~group.active
-        if sema.num_together == 1:
+        if sema.num_lane_loops == 1:
             layout.settle()
     except (Separately, Leaving, Returning, OpenwaferError):
         del layout.deferred[mark:]
         layout.walked.add(id(node))
         return False
     finally:
-        sema.num_together -= 1
+        sema.num_lane_loops -= 1
         group.active = outer
     return True
 
@@ -77,7 +77,7 @@ def follow_counted(sema: Sema, node: ast.While, iterate: Callable[[], None]) -> 
         cell.content = number
         iterate()
 
-    is_done = bool(numbers) and follow_together(sema, node, numbers, follow)
+    is_done = bool(numbers) and follow_in_lanes(sema, node, numbers, follow)
     cell.content = end if is_done else start
     return is_done
 

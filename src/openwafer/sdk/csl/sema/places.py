@@ -173,7 +173,7 @@ def _store_cell(analysis: Analysis, place: CellPlace, value: Operand, span: Span
             span,
             help="make the loop 'inline', or the condition comptime-known",
         )
-    if analysis.num_together > place.cell.num_together:
+    if analysis.num_lane_loops > place.cell.num_lane_loops:
         analysis.in_order()
     if analysis.path is not None and analysis.path.store(place, value):
         return

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from openwafer.diagnostics import OpenwaferError
 
 
-class NotPortableError(Exception):
+class NoKeyError(Exception):
     """A value has a part that no other image has."""
 
 
@@ -32,7 +32,7 @@ class Question(Protocol):
         """What is equal for equal answers: the answer, unless it has parts of its image.
 
         Raises:
-            NotPortableError: no other image has the same.
+            NoKeyError: no other image has the same.
         """
         key: Hashable = answer
         return key
@@ -74,7 +74,7 @@ class Recording:
         answer = self._answers.popleft() if is_given else answered(sema, question, self.parent)
         try:
             self.asked.append((question, question.key(sema, answer)))
-        except NotPortableError:
+        except NoKeyError:
             self.is_lost = True
         self._known[question] = answer
         return answer
@@ -130,7 +130,7 @@ def _followed(sema: Any, fork: _Fork, parent: Recording | None) -> tuple[_Fork, 
         try:
             answers.append(answered(sema, fork.question, parent))
             following = fork.branches.get(fork.question.key(sema, answers[-1]))
-        except (OpenwaferError, NotPortableError):
+        except (OpenwaferError, NoKeyError):
             break
         if following is None:
             break

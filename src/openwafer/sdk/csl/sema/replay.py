@@ -235,7 +235,7 @@ def follow_each(
     k = 0
     while k < count:
         exit_number = LEFT
-        if not sema.is_comptime or sema.num_together or sema.path is not None:
+        if not sema.is_comptime or sema.num_lane_loops or sema.path is not None:
             goes_on = turn(None if elements is None else elements[k], k)
         else:
             loop = loop or _Loop(sema, node, kind, elements)

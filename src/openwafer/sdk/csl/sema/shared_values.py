@@ -11,7 +11,7 @@ from typing import Any, Final
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.lanes import Lanes
 from openwafer.sdk.csl.sema.image_state import ImageState
-from openwafer.sdk.csl.sema.recording import NotPortableError
+from openwafer.sdk.csl.sema.recording import NoKeyError
 from openwafer.sdk.csl.values import (
     Cell,
     CellPlace,
@@ -30,7 +30,7 @@ def key_of(image: ImageState, value: Any) -> Hashable:
     """What is equal for values that are the same in two images.
 
     Raises:
-        NotPortableError: nothing is.
+        NoKeyError: nothing is.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -39,7 +39,7 @@ def key_of(image: ImageState, value: Any) -> Hashable:
         return _key_of_items(image, value)
     find = _KEYS.get(kind)
     if find is None:
-        raise NotPortableError
+        raise NoKeyError
     return find(image, value)
 
 
@@ -65,19 +65,19 @@ def _key_of_items(image: ImageState, items: tuple[Any, ...] | list[Any]) -> Hash
 
 def _lanes(_image: ImageState, value: Lanes) -> Hashable:
     if not value.is_one():
-        raise NotPortableError
+        raise NoKeyError
     return value.one()
 
 
 def _module(image: ImageState, value: Module) -> Hashable:
     if image.modules.get(value.prefix) is not value:
-        raise NotPortableError
+        raise NoKeyError
     return Module, value.prefix, value.path
 
 
 def _cell(image: ImageState, value: Cell) -> Hashable:
     if not value.is_global or _constant(image, value) is not value:
-        raise NotPortableError
+        raise NoKeyError
     return Cell, value.name, value.type, key_of(image, value.content)
 
 
@@ -90,13 +90,13 @@ def _constant(image: ImageState, cell: Cell) -> Cell | None:
 
 def _variable(image: ImageState, value: Variable) -> Hashable:
     if image.variables.get(value.name) is not value:
-        raise NotPortableError
+        raise NoKeyError
     return Variable, value.name, value.type
 
 
 def _memory(_image: ImageState, value: MemoryPlace) -> Hashable:
     if isinstance(value.address, ir.Register):
-        raise NotPortableError
+        raise NoKeyError
     return value
 
 

@@ -118,7 +118,7 @@ def constant_place(place: Operand) -> Operand:
 
 def _local(sema: Sema, node: ast.Variable, kind: Type) -> Operand:
     name = node.name.text
-    return sema.new_local(kind, name, in_memory=name in sema.context.addressed)
+    return sema.new_local(kind, name, in_memory=name in sema.context.with_address)
 
 
 def _comptime_variable(sema: Sema, node: ast.Variable, kind: Type | None) -> Operand:
@@ -135,7 +135,7 @@ def _comptime_variable(sema: Sema, node: ast.Variable, kind: Type | None) -> Ope
         value.type,
         content,
         runtime_depth=depth,
-        num_together=sema.num_together,
+        num_lane_loops=sema.num_lane_loops,
     )
     return CellPlace(kind or value.type, cell, (), is_const=False)
 

@@ -3,7 +3,7 @@
 from openwafer.sdk.csl import ast
 
 
-def addressed_names(body: ast.Block, found_before: dict[int, frozenset[str]]) -> frozenset[str]:
+def names_with_address(body: ast.Block, found_before: dict[int, frozenset[str]]) -> frozenset[str]:
     """Names under an `&` anywhere in a body; `found_before` keeps the answers by the body's id."""
     if id(body) not in found_before:
         found = (one.operand for one in ast.walk(body) if isinstance(one, ast.AddressOf))

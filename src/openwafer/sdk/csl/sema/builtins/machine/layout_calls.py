@@ -71,7 +71,7 @@ def _number(sema: Sema, node: ast.Expression) -> Any:
 
 def _defer(sema: Sema, layout: LayoutState, act: Callable[[NDArray[np.bool_]], None]) -> None:
     """Do something for all lanes that get to their end with those that are active now."""
-    if sema.num_together:
+    if sema.num_lane_loops:
         layout.deferred.append(Deferred(sema.group.active, act))
     else:
         act(sema.group.active)

@@ -33,7 +33,7 @@ _FORMS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
 
 
 def check_form(sema: Sema, call: ast.BuiltinCall, operands: Sequence[Loaded]) -> None:
-    """Say where operands are of kinds that the documentation does not list together."""
+    """Say where operands are of kinds that the documentation does not list with each other."""
     name = call.name.text
     form = "".join(map(_kind, operands))
     known = _FORMS[name]
