@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from openwafer.cli.environment import DEFAULTS
+from tests import examples
 from tests.costs import Counter
 from tests.golden_text import GoldenTexts
 from tests.wings import TESTS, UNSEEN
@@ -45,6 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     is_told, is_updating = map(config.getoption, ("--costs", "--update-golden"))
     config.pluginmanager.register(Counter(is_told, is_updating))
+    examples.are_chosen_by(config.getoption("markexpr"))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

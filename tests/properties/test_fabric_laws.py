@@ -4,13 +4,14 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.fabric import Landing, Simulator, SimulatorOptions
 from openwafer.sdk.program.image import QueueBinding
 from openwafer.sdk.program.routing import ColorConfig
+from tests.examples import examples
 from tests.sdk.fabric.python_code import Pe, PythonCode, Task, fabin, fabout, image, mem1d, program
 
 WEST, EAST, RAMP = 1, 2, 16
@@ -129,7 +130,7 @@ def a_color_keeps_its_order_on_every_link(streams: list[Stream], simulator: Simu
             assert data == words(stream).tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 @given(row=rows_of_streams(), arch=st.sampled_from(list(Arch)))
 def test_a_row_of_streams_keeps_every_law_and_leaves_the_same_trace_again(
     row: tuple[int, list[Stream]], arch: Arch

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openwafer.planning.placement import Demand
 from openwafer.planning.placement.bands import PRECISION, SLOWER, least_cycles, place_in_bands
 from openwafer.planning.placement.layer_load import slowest_cycles
+from tests.examples import examples
 
 CORE_BYTES = 10.0
 DEMANDS = st.lists(
@@ -66,7 +67,7 @@ def cycles(demand: Demand, width: int, height: int) -> float:
     return alone + alone * demand.sum_share * min(width, height)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100, deadline=None)
 @given(DEMANDS, SIDE, SIDE)
 def test_no_floor_plan_in_bands_is_faster(demands: list[Demand], columns: int, rows: int) -> None:
     least = min(least_in_bands(demands, columns, rows), least_in_bands(demands, rows, columns))
@@ -137,7 +138,7 @@ def least_of_shapes(demands: Sequence[Demand], columns: int, rows: int) -> float
     )
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40, deadline=None)
 @given(DEMANDS, st.integers(1, 4), st.integers(1, 4))
 def test_the_bound_is_the_least_of_rectangles_that_share_the_cores(
     demands: list[Demand], columns: int, rows: int

@@ -16,6 +16,7 @@ from openwafer.planning.placement import (
 )
 from openwafer.planning.placement.layer_load import wire_length
 from openwafer.planning.systems import CS1, CS2, CS3, H200, System
+from tests.examples import examples
 from tests.planning.placement.pipelines import gpt_2, layer, pipeline, wafer
 
 LOADS = st.builds(
@@ -45,7 +46,7 @@ def placed_or_code(task: PipelineTask, system: System, replicas: int | None) -> 
         return refusal.diagnostics[0].code
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100, deadline=None)
 @given(TASKS, WAFERS, st.none() | st.integers(1, 3))
 def test_any_pipeline_gets_a_valid_floor_plan_or_is_refused(
     task: PipelineTask, system: System, replicas: int | None

@@ -11,6 +11,7 @@ from openwafer.sdk.codegen.objects import Host, this_host
 from openwafer.sdk.ir.elements import element
 from openwafer.sdk.ir.function import Type
 from openwafer.sdk.ir.numbers import decode
+from tests.examples import examples
 from tests.sdk.codegen.oracle import native_element
 
 _F16_EDGES = (0x0000, 0x8000, 0x0001, 0x03FF, 0x0400, 0x3C00, 0x7BFF, 0xFBFF, 0x7C00, 0x7E00)
@@ -45,7 +46,7 @@ def _number(bits: int, op: VectorOp) -> object:
 
 
 @pytest.mark.parametrize("name", VECTOR_OPS)
-@settings(max_examples=40, deadline=None)
+@examples(40, deadline=None)
 @given(data=st.data())
 def test_an_element_is_the_references(name: str, code: NativeCode, data: st.DataObject) -> None:
     op = VECTOR_OPS[name]

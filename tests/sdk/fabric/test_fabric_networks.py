@@ -7,11 +7,12 @@ from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.fabric import Landing, Simulator, SimulatorOptions, words
+from tests.examples import examples
 from tests.sdk.fabric.networks import (
     AREA,
     LINKS,
@@ -97,7 +98,7 @@ def counts_are_those_of_the_trees(network: Network, simulator: Simulator) -> Non
     assert counts.landings == sum(len(tree.words) * len(tree.entry) for tree in network.trees)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 @given(network=networks(), arch=ARCHS)
 def test_a_network_keeps_every_law_and_leaves_the_same_trace_again(
     network: Network, arch: Arch
@@ -112,7 +113,7 @@ def test_a_network_keeps_every_law_and_leaves_the_same_trace_again(
     assert run(network, arch)[1] == landings
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40, deadline=None)
 @given(network=networks(), arch=ARCHS)
 def test_a_channel_never_falls_behind_while_all_is_free(network: Network, arch: Arch) -> None:
     """A single color whose receivers are ready moves a word over each link in every cycle.

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openwafer.sdk.fabric import SimulatorOptions
+from tests.examples import examples
 from tests.sdk.fabric.random_machines import Machine, machines, trace_of
 
 
@@ -16,7 +17,7 @@ def compare(machine: Machine, *, is_checked: bool) -> None:
     assert trace_of(machine, planned) == trace_of(machine, plain)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 @given(machine=machines(), is_checked=st.booleans())
 def test_plans_leave_the_trace_as_it_is(machine: Machine, is_checked: bool) -> None:
     compare(machine, is_checked=is_checked)

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from openwafer.sdk.arch.generation import Arch
+from tests.examples import examples
 from tests.sdk.fuzz import target
 from tests.sdk.fuzz.corpus import own_texts
 from tests.sdk.fuzz.grammar import random_program
@@ -20,7 +21,7 @@ _IN_ONE_FOLDER = settings(
 )
 
 
-@settings(_IN_ONE_FOLDER, max_examples=150)
+@examples(150, _IN_ONE_FOLDER)
 @given(random=RANDOMS, arch=ARCHS)
 def test_changed_programs_end_in_a_program_or_diagnostics(
     tmp_path: Path, random: Random, arch: Arch
@@ -30,7 +31,7 @@ def test_changed_programs_end_in_a_program_or_diagnostics(
     target.codes_of(tmp_path, text, arch)
 
 
-@settings(_IN_ONE_FOLDER, max_examples=100)
+@examples(100, _IN_ONE_FOLDER)
 @given(random=RANDOMS, arch=ARCHS)
 def test_programs_by_the_grammar_end_in_a_program_or_diagnostics(
     tmp_path: Path, random: Random, arch: Arch

@@ -4,10 +4,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, given, note
 from hypothesis import strategies as st
 
 from openwafer.sdk.compiler.artifacts import compilation_of
+from tests.examples import examples
 from tests.sdk.fuzz.host_calls import HostCalls
 from tests.sdk.host.hand_built import PROGRAM
 
@@ -32,9 +33,7 @@ def make_calls(random: Random, folder: Path) -> None:
         note("\n".join(calls.made))
 
 
-@settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(random=st.randoms(use_true_random=False))
 def test_any_calls_of_the_host_end_in_a_result_or_diagnostics(random: Random, folder: Path) -> None:
     make_calls(random, folder)

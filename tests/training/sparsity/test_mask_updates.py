@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -26,6 +26,7 @@ from openwafer.training.sparsity.masks.algorithms import (
 from openwafer.training.sparsity.masks.one_shot import InitMethod, initial_mask
 from openwafer.training.sparsity.masks.schedules import Constant, Cycling, EverySteps, Target
 from openwafer.training.sparsity.masks.structures import Blocks, NOfM, Structure, Unstructured
+from tests.examples import examples
 from tests.training.sparsity.plain_masks import (
     PlainUpdate,
     plain_units,
@@ -66,7 +67,7 @@ percents = st.integers(0, 99).map(lambda percent: percent / 100)
 structures = st.sampled_from(sorted(STRUCTURES))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(percents, percents, percents, structures, st.integers(0, 999), st.integers(1, 99))
 def test_growth_from_candidates_is_growth_from_the_whole_gradient(
     before: float, after: float, drop: float, structure: str, seed: int, num_values: int

@@ -3,13 +3,14 @@
 from typing import Any
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openwafer import config
 from openwafer.diagnostics import OpenwaferError
 from openwafer.source import SourceText
 from openwafer.training.sparsity.options import resolve, sparsity_groups
+from tests.examples import examples
 from tests.training.sparsity.test_sparsity_options import SHAPES, TABLES, Run
 
 NUM_STEPS = 60
@@ -57,7 +58,7 @@ likely = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(groups | likely | st.lists(groups | likely, max_size=3) | numbers)
 def test_what_is_written_can_be_trained_or_is_refused(written: Any) -> None:
     text = yaml.safe_dump({"sparsity": written})

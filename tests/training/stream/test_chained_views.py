@@ -6,6 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from openwafer.training.plan_record import Activations
+from tests.examples import examples
 from tests.training.stream.both_loops import differing_under
 from tests.training.stream.chained_views import STEPS, Chain, run_of
 
@@ -31,6 +32,6 @@ def test_any_chain_of_views_and_casts(chain: Chain, policy: Activations) -> None
 
 @pytest.mark.slow
 @given(CHAINS, st.sampled_from(Activations))
-@settings(max_examples=400, deadline=None)
+@examples(400, deadline=None)
 def test_many_chains_of_views_and_casts(chain: Chain, policy: Activations) -> None:
     assert differing_under(run_of(chain), policy) == []

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
+from tests.examples import examples
 
 SENDER = """
 const out = @get_dsd(fabout_dsd, .{
@@ -157,9 +158,7 @@ ROUTES = st.dictionaries(st.sampled_from(PLACES), st.tuples(SIDES, SIDES))
 CODE = st.lists(st.text("SRI", min_size=3, max_size=3), min_size=2, max_size=2)
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(CODE, ROUTES)
 def test_what_is_said_is_what_becomes_of_a_wavelet(
     tmp_path: Path, code: list[str], routes: Routes

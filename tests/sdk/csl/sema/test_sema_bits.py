@@ -1,8 +1,9 @@
 """Integers of any width and packed structs, against Python's integers."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.sdk.csl.sema.programs import known, run
 
 OPERATORS = ("+", "-", "*", "&", "|", "^", "<<", ">>", "/", "%")
@@ -28,7 +29,7 @@ def computed(a: int, operator: str, b: int) -> int:
             return int(eval(f"{a} {operator} {b}"))  # the other operators are Python's own
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120, deadline=None)
 @given(st.data())
 def test_integers_of_any_width_wrap_around(data: st.DataObject) -> None:
     width, is_signed = data.draw(st.integers(1, 64)), data.draw(st.booleans())
@@ -44,7 +45,7 @@ def test_integers_of_any_width_wrap_around(data: st.DataObject) -> None:
     assert got == wrapped(computed(a, operator, b), width, is_signed=is_signed)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 @given(st.data())
 def test_conversions_between_widths_keep_the_low_bits(data: st.DataObject) -> None:
     widths = [data.draw(st.integers(1, 64)) for _ in range(2)]
@@ -57,7 +58,7 @@ def test_conversions_between_widths_keep_the_low_bits(data: st.DataObject) -> No
     assert known(f"const it = @as({target}, @as({source}, {value}));").value == want
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 16), st.booleans()), min_size=1, max_size=6), st.data())
 def test_fields_of_a_packed_struct_lie_bit_by_bit(
     fields: list[tuple[int, bool]], data: st.DataObject

@@ -3,12 +3,13 @@
 import re
 from collections import defaultdict
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl.operators import BinaryOperator
 from tests.csl.error_file import FOLDER, read
+from tests.examples import examples
 from tests.sdk.csl.sema.programs import analyze
 from tests.sdk.csl.sema.test_sema_run import CASES
 
@@ -71,7 +72,7 @@ def found_in(text: str) -> list[str]:
     return []
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150, deadline=None)
 @given(st.data())
 def test_changed_programs_end_in_diagnostics(data: st.DataObject) -> None:
     words = _TOKEN.findall(data.draw(st.sampled_from(SOURCES)))

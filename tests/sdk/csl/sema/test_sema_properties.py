@@ -1,10 +1,11 @@
 """The compiler and the PE compute the same: generated functions, run by both."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.types import NAMED_TYPES, Int
+from tests.examples import examples
 from tests.sdk.csl.sema.programs import known, run
 
 INTEGERS = ("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")
@@ -35,7 +36,7 @@ def both(kind: str, body: str, a: str, b: str) -> tuple[object, object]:
     return known(f"{function}const it = {call};").value, run(program)["out"]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 @given(st.data())
 def test_integer_arithmetic_is_the_same(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(INTEGERS))
@@ -45,7 +46,7 @@ def test_integer_arithmetic_is_the_same(data: st.DataObject) -> None:
     assert first == second
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40, deadline=None)
 @given(st.data())
 def test_division_is_the_same(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(INTEGERS))
@@ -55,7 +56,7 @@ def test_division_is_the_same(data: st.DataObject) -> None:
     assert first == second
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40, deadline=None)
 @given(st.data())
 def test_shifts_are_the_same(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(INTEGERS))
@@ -65,7 +66,7 @@ def test_shifts_are_the_same(data: st.DataObject) -> None:
     assert first == second
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 @given(st.data())
 def test_float_arithmetic_is_the_same(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(FLOATS))
@@ -76,7 +77,7 @@ def test_float_arithmetic_is_the_same(data: st.DataObject) -> None:
     assert repr(first) == repr(second)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 @given(st.data())
 def test_conversions_are_the_same(data: st.DataObject) -> None:
     source, target = (data.draw(st.sampled_from(INTEGERS + FLOATS)) for _ in range(2))
@@ -89,7 +90,7 @@ def test_conversions_are_the_same(data: st.DataObject) -> None:
     assert repr(first) == repr(second)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40, deadline=None)
 @given(a=integers("i16"), b=integers("i16"), limit=st.integers(0, 12))
 def test_control_flow_is_the_same(a: int, b: int, limit: int) -> None:
     body = f"""

@@ -11,6 +11,7 @@ from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.parser import parse
 from openwafer.sdk.csl.text import render, render_module
 from openwafer.source import SourceText
+from tests.examples import examples
 from tests.sdk.csl.syntax.test_csl_spans import PROGRAM
 from tests.sdk.csl.syntax.trees import modules
 
@@ -30,7 +31,7 @@ def parsed(text: str) -> ast.Module:
     return module
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(modules)
 def test_a_tree_is_read_back_from_its_text(module: Any) -> None:
     assert parsed(render_module(module)) == module
