@@ -79,23 +79,18 @@ def profile_of(
 
 
 def _grouped(program: Program, pes: Pes, by: Grouping) -> dict[str, Pes]:
-    names = [_named(program, int(pe), by) for pe in pes]
-    groups: dict[str, list[int]] = defaultdict(list)
-    for name, pe in zip(names, pes.tolist(), strict=True):
-        groups[name].append(pe)
-    return {name: np.array(own) for name, own in groups.items()}
-
-
-def _named(program: Program, pe: int, by: Grouping) -> str:
-    image = int(program.images_by_number[pe])
-    match by:
-        case Grouping.FILE:
-            return _file(program.images[image])
-        case Grouping.IMAGE:
-            return f"{program.images[image].name} (image {image})"
-        case Grouping.PE:
-            x, y = program.place_of(pe)
-            return f"PE ({x}, {y})"
+    """PEs by the name of their group, which are in the order of their first ones."""
+    if by is Grouping.PE:
+        places = map(program.place_of, pes.tolist())
+        return {f"PE ({x}, {y})": pes[n : n + 1] for n, (x, y) in enumerate(places)}
+    numbers = program.images_by_number[pes]
+    parts: dict[str, list[Pes]] = defaultdict(list)
+    for number in np.unique(numbers):
+        image = program.images[number]
+        name = _file(image) if by is Grouping.FILE else f"{image.name} (image {number})"
+        parts[name].append(pes[numbers == number])
+    groups = {name: np.sort(np.concatenate(own)) for name, own in parts.items()}
+    return dict(sorted(groups.items(), key=lambda item: item[1][0]))
 
 
 def _file(image: Image) -> str:
