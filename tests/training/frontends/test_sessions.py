@@ -52,6 +52,17 @@ def test_a_scaler_clips_to_its_norm_and_leaves_the_loss() -> None:
     assert differing(found.train().weights(), plain.weights()) == []
 
 
+def test_a_scaler_of_torchs_calls_takes_the_step() -> None:
+    cbtorch.initialize()
+    scaler, weight = amp.GradScaler(loss_scale="dynamic"), nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    scaler.scale(weight.sum()).backward()
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    assert (weight.tolist(), scaler.get_scale()) == ([0.5, 0.5], 1.0)
+
+
 def test_evaluation_alone_streams_and_has_the_losses_of_the_plain_loop() -> None:
     assert SessionScript().evaluate() == Script().evaluate()
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
 from openwafer.training.frontends.session import program
 
@@ -32,6 +33,24 @@ class GradScaler:
 
     def __call__(self, loss: torch.Tensor) -> torch.Tensor:
         return loss
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss."""
+        return loss
+
+    def unscale_(self, optimizer: Optimizer) -> None:
+        """Leave the gradients, which have no scale."""
+
+    def step(self, optimizer: Optimizer) -> Any:
+        """Take the optimizer's step."""
+        return optimizer.step()
+
+    def update(self) -> None:
+        """Leave the scale."""
+
+    def get_scale(self) -> float:
+        """The factor of the loss."""
+        return 1.0
 
 
 def get_init_params() -> dict[str, Any]:

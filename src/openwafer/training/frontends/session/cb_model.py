@@ -37,6 +37,7 @@ __all__ = [
     "run_step_closures",
     "save",
     "set_run_config",
+    "set_state_names",
     "set_target_num_replicas",
     "step_closure",
     "to_cpu",
@@ -154,6 +155,13 @@ def set_run_config(num_steps: float, checkpoint_steps: int = 0, fetch_steps: int
     """Tell how many steps come, and in which ones something is saved or read.
 
     Nothing follows from it: every step may be read.
+    """
+
+
+def set_state_names(state: Any, prefix: str = "") -> None:
+    """Tell how a checkpoint names the tensors of a state, for compilers that rename them.
+
+    Nothing follows from it: :func:`save` writes a state under the names that it has.
     """
 
 
