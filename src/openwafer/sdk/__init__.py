@@ -36,9 +36,12 @@ if TYPE_CHECKING:
         read_record,
     )
     from openwafer.sdk.profile import (
+        CriticalPath,
         End,
         Profile,
         Wavelets,
+        critical_path,
+        path_text,
         profile_text,
         read_profile,
         wavelets,
@@ -53,6 +56,7 @@ __all__ = [
     "CompileOptions",
     "CompileWarning",
     "Compiled",
+    "CriticalPath",
     "DataType",
     "End",
     "EventKind",
@@ -69,7 +73,9 @@ __all__ = [
     "Wavelets",
     "call",
     "compile",
+    "critical_path",
     "load",
+    "path_text",
     "profile_text",
     "read_profile",
     "read_record",
@@ -93,6 +99,7 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("Profile", "profile_text", "read_profile", "write_profile"), "profile"),
         "write_timeline": "profile",
         **dict.fromkeys(("End", "Wavelets", "wavelets"), "profile"),
+        **dict.fromkeys(("CriticalPath", "critical_path", "path_text"), "profile"),
         "vendor_modules": "door.vendor",
     }
 )
