@@ -20,6 +20,7 @@ QUICKEST: dict[str, str] = {
     "bench_fabric.py": "--size 8 --threads 1 2",
     "bench_front_ends.py": "--steps 3",
     "bench_generation.py": "--quick --texts 1 2",
+    "bench_kernels.py": "--collectives 4 --lengths 8 --gemm 1 --tile 8",
     "bench_masks.py": "--size 512 --rounds 1",
     "bench_metering.py": "--steps 2",
     "bench_noise_scale.py": "--width 64 --layers 1 --batch 4 --tokens 32 --rounds 2 --steps 120",

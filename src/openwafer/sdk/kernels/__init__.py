@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         plan_collective,
         reduce,
     )
+    from openwafer.sdk.kernels.matrix_matrix import GemmPlan, gemm, plan_gemm
     from openwafer.sdk.kernels.matrix_vector import GemvPlan, gemv, plan_gemv
     from openwafer.sdk.kernels.precision import Precision
     from openwafer.sdk.kernels.running import Result
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CollectivePlan",
+    "GemmPlan",
     "GemvPlan",
     "Precision",
     "Result",
@@ -30,8 +32,10 @@ __all__ = [
     "Tree",
     "all_reduce",
     "broadcast",
+    "gemm",
     "gemv",
     "plan_collective",
+    "plan_gemm",
     "plan_gemv",
     "reduce",
 ]
@@ -41,6 +45,7 @@ _PLACES: Final = MappingProxyType(
     {
         **dict.fromkeys(("CollectivePlan", "plan_collective"), "collectives"),
         **dict.fromkeys(("all_reduce", "broadcast", "reduce"), "collectives"),
+        **dict.fromkeys(("GemmPlan", "gemm", "plan_gemm"), "matrix_matrix"),
         **dict.fromkeys(("GemvPlan", "gemv", "plan_gemv"), "matrix_vector"),
         "Precision": "precision",
         "Result": "running",

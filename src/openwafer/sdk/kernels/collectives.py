@@ -24,6 +24,7 @@ from openwafer.sdk.kernels.running import (
     Result,
     check_memory,
     check_rectangle,
+    check_shape,
     compiled,
     cycles_of,
     known_arch,
@@ -139,7 +140,8 @@ class CollectivePlan:
         """
         root = (0, self.columns - 1)
         shape = (self.rows, self.columns) if self.collective.has_sum else ()
-        _check_values(values, (*shape, self.length), self.precision)
+        precision_of(self.precision, values.dtype)
+        check_shape("values", values, (*shape, self.length))
         padded = np.zeros((*shape, self.length + self.padding), values.dtype)
         padded[..., : self.length] = values
         program = compiled("collectives", self.arch, self._params())
@@ -308,16 +310,6 @@ def _check_dims(values: NDArray[Any], num_dims: int) -> None:
             "kernel-shape",
             f"values have the shape {values.shape}; {num_dims} dims {dims[num_dims]} are needed",
             help="reshape them",
-        )
-
-
-def _check_values(values: NDArray[Any], shape: tuple[int, ...], precision: Precision) -> None:
-    precision_of(precision, values.dtype)
-    if values.shape != shape:
-        raise error(
-            "kernel-shape",
-            f"values have the shape {values.shape}; the plan is for {shape}",
-            help="make a plan for this shape",
         )
 
 

@@ -23,6 +23,7 @@ from openwafer.sdk.kernels.running import (
     Result,
     check_memory,
     check_rectangle,
+    check_shape,
     compiled,
     cycles_of,
     known_arch,
@@ -129,12 +130,7 @@ class GemvPlan:
         """
         for name, values, shape in (("A", a, self.shape), ("x", x, self.shape[1:])):
             precision_of(self.precision, values.dtype)
-            if values.shape != shape:
-                raise error(
-                    "kernel-shape",
-                    f"{name} has the shape {values.shape}; the plan is for {shape}",
-                    help="make a plan for this shape",
-                )
+            check_shape(name, values, shape)
         program = compiled("gemv", self.arch, self._params())
         with program.run(check=check) as run:
             run["A"] = self._tiles(a)

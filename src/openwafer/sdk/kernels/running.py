@@ -79,6 +79,20 @@ def _fabric(arch: Arch) -> tuple[int, int]:
     return GENERATIONS[arch].max_fabric
 
 
+def check_shape(name: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:
+    """Refuse an operand of another shape than the plan's.
+
+    Raises:
+        OpenwaferError: it has another one.
+    """
+    if values.shape != shape:
+        raise error(
+            "kernel-shape",
+            f"{name} has the shape {values.shape}; the plan is for {shape}",
+            help="make a plan for this shape",
+        )
+
+
 def check_memory(memory_bytes: int, what: str) -> None:
     """Refuse what a PE cannot hold.
 

@@ -1,0 +1,99 @@
+"""Cycles of kernels beside their plans, published models and the datapath's peak.
+
+    python benchmarks/bench_kernels.py --collectives 16 64 --gemm 4 8
+
+Lines of PEs are columns, which the host starts at the same cycle. With ``--suite``, a clone of
+Cerebras/csl-examples, the official examples of the same tasks run beside, whole runs with copies.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+import openwafer.sdk as wafer
+from openwafer.sdk import kernels
+from openwafer.sdk.kernels import Shape, Tree
+
+HEAD = "| kernel | generation | size | cycles | plan | ratio | share of peak |\n|" + " --- |" * 7
+
+
+def row(name: str, arch: str, size: str, cycles: int, planned: int, peak: float = 0) -> str:
+    """A line of the table."""
+    share = f"{peak / cycles:.0%}" if peak else ""
+    figures = f"{cycles:,} | {planned:,} | {cycles / planned:.2f} | {share}"
+    return f"| {name} | {arch} | {size} | {figures} |"
+
+
+def collective_rows(num_pes: int, lengths: list[int]) -> Iterator[str]:
+    """Sums along a column by each tree, and the sum for all by the best one."""
+    group = max(2, round(num_pes**0.5))
+    trees = [*map(Tree, list(Shape)[:3]), Tree(Shape.TWO_PHASE, group), None]
+    for arch in ("wse2", "wse3"):
+        for length in lengths:
+            for tree in trees:
+                what = "reduce" if tree else "all-reduce"
+                size = (num_pes, 1)
+                plan = kernels.plan_collective(what, size, length, arch=arch, tree=tree)
+                cycles = plan.run(np.ones((*size, length), np.float32)).cycles
+                name = f"{what}, {plan.column_tree.shape if plan.column_tree else ''}"
+                yield row(name, arch, f"{num_pes} PEs, {length} f32", cycles, plan.cycles)
+
+
+def product_rows(num_pes: int, tile: int) -> Iterator[str]:
+    """Products on squares of PEs with large tiles."""
+    for arch in ("wse2", "wse3"):
+        for precision in kernels.Precision:
+            size, n = (num_pes, num_pes), num_pes * tile
+            values = np.ones((n, n), precision.given)
+            gemv = kernels.plan_gemv((n, n), size, arch=arch, precision=precision)
+            cycles = gemv.run(values, values[0]).cycles
+            text = f"{n} x {n} {precision} on {num_pes} x {num_pes} PEs"
+            yield row("gemv", arch, text, cycles, gemv.cycles, gemv.product.peak_cycles(arch))
+            gemm = kernels.plan_gemm((n, n, n), size, arch=arch, precision=precision)
+            cycles = gemm.run(values, values).cycles
+            peak = gemm.num_panels * gemm.product.peak_cycles(arch)
+            yield row("gemm", arch, text, cycles, gemm.cycles, peak)
+
+
+def official_rows(suite: Path) -> Iterator[str]:
+    """From launch to end by the fabric's clock, the same sizes: the official example, and ours."""
+    sizes = {"gemv": {"kernel_rows": 4, "kernel_cols": 4, "matrix_rows": 32, "matrix_cols": 16}}
+    sizes["gemm"] = {"P": 4, "Mt": 14, "Kt": 14, "Nt": 14}
+    ours = {
+        "gemv": kernels.plan_gemv((32, 16), (4, 4)).cycles,
+        "gemm": kernels.plan_gemm((56, 56, 56), (4, 4)).cycles,
+    }
+    for name, params in sizes.items():
+        layout = suite / "benchmarks" / f"{name}-collectives_2d" / "layout.csl"
+        program = wafer.compile(layout, arch="wse3", params=params)
+        with program.run() as run:
+            before = run.cycles
+            run.launch("main")
+            yield row(f"official {name}", "wse3", str(params), run.cycles - before, ours[name])
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--collectives", type=int, nargs="*", default=[16])
+    parser.add_argument("--lengths", type=int, nargs="*", default=[16, 256])
+    parser.add_argument("--gemm", type=int, nargs="*", default=[2])
+    parser.add_argument("--tile", type=int, default=48)
+    parser.add_argument("--suite", type=Path)
+    given = parser.parse_args()
+    print(HEAD)
+    for num_pes in given.collectives:
+        for line in collective_rows(num_pes, given.lengths):
+            print(line, flush=True)
+    for num_pes in given.gemm:
+        for line in product_rows(num_pes, given.tile):
+            print(line, flush=True)
+    if given.suite:
+        for line in official_rows(given.suite):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
