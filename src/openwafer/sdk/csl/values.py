@@ -166,11 +166,11 @@ class Aggregate:
     """An array or struct of which at least one element is not known; elements as in memory."""
 
     type: Type
-    elements: tuple["Known | Aggregate | MemoryPlace", ...]
+    elements: tuple["Known | Aggregate | MemoryLvalue", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class CellPlace:
+class CellLvalue:
     """A cell or a part of it."""
 
     type: Type
@@ -180,7 +180,7 @@ class CellPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotPlace:
+class SlotLvalue:
     """A local variable in a register slot."""
 
     type: Type
@@ -189,7 +189,7 @@ class SlotPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryPlace:
+class MemoryLvalue:
     """A run of words of the PE's memory; also how a run-time array or struct is held."""
 
     type: Type
@@ -198,7 +198,7 @@ class MemoryPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class BitsPlace:
+class BitsLvalue:
     """A field of a packed struct in memory.
 
     Attributes:
@@ -207,7 +207,7 @@ class BitsPlace:
     """
 
     type: Type
-    owner: MemoryPlace
+    owner: MemoryLvalue
     shift: int
 
     @property
@@ -237,7 +237,7 @@ class Affine:
         strides: elements for each index.
     """
 
-    array: MemoryPlace | CellPlace
+    array: MemoryLvalue | CellLvalue
     extents: tuple["Comptime | Runtime", ...]
     offset: "Comptime | Runtime"
     strides: tuple["Comptime | Runtime", ...]
@@ -263,10 +263,10 @@ def relative_strides(access: Affine) -> list[int]:
     return relative
 
 
-Place: TypeAlias = CellPlace | SlotPlace | MemoryPlace | BitsPlace
+Lvalue: TypeAlias = CellLvalue | SlotLvalue | MemoryLvalue | BitsLvalue
 Known: TypeAlias = Comptime | Runtime
-Loaded: TypeAlias = Comptime | Runtime | Aggregate | MemoryPlace
-Operand: TypeAlias = Loaded | Place
+Loaded: TypeAlias = Comptime | Runtime | Aggregate | MemoryLvalue
+Operand: TypeAlias = Loaded | Lvalue
 
 NOTHING: Final = Comptime(VOID, None)
 """The value of type void."""

@@ -15,7 +15,7 @@ from openwafer.sdk.csl.parser import parse
 from openwafer.sdk.csl.sema.image import ImageResult, analyze_image, new_sema
 from openwafer.sdk.csl.sema.modules import start_module
 from openwafer.sdk.csl.types import Array, Type
-from openwafer.sdk.csl.values import CellPlace, Comptime, freeze
+from openwafer.sdk.csl.values import CellLvalue, Comptime, freeze
 from openwafer.sdk.ir.interpreter import Interpreter
 from openwafer.sdk.ir.numbers import decode
 from openwafer.sdk.ir.verifier import verify
@@ -51,7 +51,7 @@ def known(text: str, name: str = "it", options: CompileOptions | None = None) ->
     place = sema.find_global(sema.module, name, _start(text))
     if sema.has_errors:
         raise OpenwaferError(*sema.diagnostics)
-    assert isinstance(place, CellPlace)
+    assert isinstance(place, CellLvalue)
     return Comptime(place.type, freeze(place.cell.content))
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from openwafer.diagnostics import did_you_mean
 from openwafer.sdk.csl import ast, types
-from openwafer.sdk.csl.sema import places
+from openwafer.sdk.csl.sema import lvalues
 from openwafer.sdk.csl.sema.coercion import enum_element, gathered
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.lowering import place_of_pointer
@@ -13,14 +13,14 @@ from openwafer.sdk.csl.values import (
     ACCESS_FIELDS,
     Affine,
     Cell,
-    CellPlace,
+    CellLvalue,
     Comptime,
-    MemoryPlace,
+    MemoryLvalue,
     Module,
     Operand,
     PointerValue,
     Runtime,
-    SlotPlace,
+    SlotLvalue,
     known_numbers,
     relative_strides,
     thaw,
@@ -33,7 +33,7 @@ _INDEX_TYPES = (ir.Type.I16, ir.Type.U16)
 
 @evaluates(ast.Member)
 def _member(sema: Sema, node: ast.Member, _expected: Type | None) -> Operand:
-    owner = sema.place(node.operand)
+    owner = sema.lvalue(node.operand)
     return member(sema, owner, node.name.text, node.span)
 
 
@@ -41,7 +41,7 @@ def member(sema: Sema, owner: Operand, name: str, span: Span) -> Operand:
     """`owner.name`: a field's place, a module's symbol, an element of an enumeration."""
     if isinstance(owner.type, Pointer) and isinstance(owner.type.element, Struct):
         owner = dereference(sema, owner, span)
-    if isinstance(owner, CellPlace) and owner.type == types.COMPTIME_STRUCT:
+    if isinstance(owner, CellLvalue) and owner.type == types.COMPTIME_STRUCT:
         owner = replace(owner, type=owner.cell.type)
     if isinstance(owner.type, Struct):
         return _field(sema, owner, owner.type, name, span)
@@ -85,7 +85,7 @@ def _field(sema: Sema, owner: Operand, kind: Struct, name: str, span: Span) -> O
             span,
             help=did_you_mean(name, names) if names and not kind.is_tuple else "",
         )
-    return places.part(sema, owner, index)
+    return lvalues.part(sema, owner, index)
 
 
 def _symbol(sema: Sema, module: Module, name: str, span: Span) -> Operand:
@@ -122,22 +122,22 @@ def dereference(sema: Sema, operand: Operand, span: Span) -> Operand:
                 return Comptime(kind.element, value.target)
             return place_of_pointer(kind, value)
         case Runtime(Pointer() as kind, address):
-            return MemoryPlace(kind.element, address, kind.is_const)
+            return MemoryLvalue(kind.element, address, kind.is_const)
         case _:
             return sema.fail("not-a-pointer", f"cannot dereference type '{pointer.type}'", span)
 
 
 @evaluates(ast.AddressOf)
 def _address(sema: Sema, node: ast.AddressOf, _expected: Type | None) -> Operand:
-    operand = sema.place(node.operand)
-    if isinstance(operand, SlotPlace):
+    operand = sema.lvalue(node.operand)
+    if isinstance(operand, SlotLvalue):
         sema.fail("no-address", f"'{node.operand.span.text}' has no address", node.span)
-    if isinstance(operand, CellPlace) and types.is_comptime_only(operand.type):
+    if isinstance(operand, CellLvalue) and types.is_comptime_only(operand.type):
         operand = _function_or_refused(sema, operand, node)
     return sema.address_of(operand, node.operand.span)
 
 
-def _function_or_refused(sema: Sema, operand: CellPlace, node: ast.AddressOf) -> Operand:
+def _function_or_refused(sema: Sema, operand: CellLvalue, node: ast.AddressOf) -> Operand:
     if isinstance(operand.type, types.Function):
         return sema.load(operand, node.span)
     if sema.is_comptime:
@@ -149,7 +149,7 @@ def _function_or_refused(sema: Sema, operand: CellPlace, node: ast.AddressOf) ->
 
 @evaluates(ast.Index)
 def _index(sema: Sema, node: ast.Index, _expected: Type | None) -> Operand:
-    owner = sema.place(node.operand)
+    owner = sema.lvalue(node.operand)
     if isinstance(owner.type, Pointer):
         owner = _pointed(sema, owner, node)
     kind = owner.type
@@ -185,7 +185,7 @@ def _known_element(sema: Sema, owner: Operand, kind: Array, indices: list[int]) 
     flat = 0
     for index, dim in zip(indices, kind.dims, strict=True):
         flat = flat * dim + index
-    return places.part(sema, owner, flat)
+    return lvalues.part(sema, owner, flat)
 
 
 def _check_index(sema: Sema, kind: Array, index: Comptime | Runtime, dim: int, span: Span) -> None:
@@ -209,7 +209,7 @@ def _element(
 ) -> Operand:
     if sema.is_comptime:
         sema.fail("not-comptime", f"'{node.span.text}' is not comptime-known", node.span)
-    memory = places.in_memory(sema, owner, node.operand.span)
+    memory = lvalues.in_memory(sema, owner, node.operand.span)
     flat: ir.Value | None = None
     for index, dim, written in zip(indices, kind.dims, node.indices, strict=True):
         value = index_word(sema, index, written.span)
@@ -219,7 +219,7 @@ def _element(
             value = sema.emit("add", scaled, value, type=flat.type)
         flat = value
     assert flat is not None
-    return places.indexed(sema, memory, flat, kind.element)
+    return lvalues.indexed(sema, memory, flat, kind.element)
 
 
 def index_word(sema: Sema, index: Comptime | Runtime, span: Span) -> ir.Value:
@@ -247,7 +247,7 @@ def _tuple_element(sema: Sema, owner: Operand, kind: Struct, node: ast.Index) ->
             f"index {index} is out of bounds of a tuple of {len(kind.fields)} elements",
             node.indices[0].span,
         )
-    return places.part(sema, owner, index)
+    return lvalues.part(sema, owner, index)
 
 
 def _pointed(sema: Sema, owner: Operand, node: ast.Index) -> Operand:
@@ -264,7 +264,7 @@ def _pointed(sema: Sema, owner: Operand, node: ast.Index) -> Operand:
         case Comptime(_, PointerValue() as value):
             return place_of_pointer(Pointer(whole, kind.is_const), value)
         case Runtime(_, address):
-            return MemoryPlace(whole, address, kind.is_const)
+            return MemoryLvalue(whole, address, kind.is_const)
         case _:
             raise AssertionError(pointer)
 
@@ -276,10 +276,10 @@ def _cell_window(cell: Cell, path: tuple[int, ...], kind: Pointer) -> Operand:
     """The elements from the last index of `path` on; a pointer moves no further inside cells."""
     owner: Type = cell.type
     for index in path[:-1]:
-        owner = places.element_type(owner, index)
-    return CellPlace(owner, cell, path[:-1], kind.is_const or cell.is_const)
+        owner = lvalues.element_type(owner, index)
+    return CellLvalue(owner, cell, path[:-1], kind.is_const or cell.is_const)
 
 
-def temporary(kind: Type, value: object) -> CellPlace:
+def temporary(kind: Type, value: object) -> CellLvalue:
     """A known value as a constant with a place."""
-    return CellPlace(kind, Cell("constant", kind, thaw(value), is_const=True), (), is_const=True)
+    return CellLvalue(kind, Cell("constant", kind, thaw(value), is_const=True), (), is_const=True)

@@ -19,10 +19,10 @@ from openwafer.sdk.csl.sema.recording import Question, Recording, answered
 from openwafer.sdk.csl.types import Type, ir_type, is_aggregate, num_words
 from openwafer.sdk.csl.values import (
     FunctionValue,
-    MemoryPlace,
+    MemoryLvalue,
     Module,
     Operand,
-    SlotPlace,
+    SlotLvalue,
     Variable,
 )
 from openwafer.sdk.ir import function as ir
@@ -406,15 +406,15 @@ class Analysis:
         context, extent = self.context, (span.source, span.start, span.end)
         return self.tables.place(extent, context.function, *context.expanded)
 
-    def new_slot(self, kind: Type, hint: str = "value") -> SlotPlace:
+    def new_slot(self, kind: Type, hint: str = "value") -> SlotLvalue:
         """A register slot of the function."""
-        return SlotPlace(kind, self.builder.new_slot(hint, ir_type(kind)), is_const=False)
+        return SlotLvalue(kind, self.builder.new_slot(hint, ir_type(kind)), is_const=False)
 
-    def new_memory(self, kind: Type, hint: str = "memory") -> MemoryPlace:
+    def new_memory(self, kind: Type, hint: str = "memory") -> MemoryLvalue:
         """Words of the function's stack."""
         slot = self.builder.new_slot(hint, ir.Type.VOID, max(1, num_words(kind)))
         address = self.emit("slot_address", type=ir.Type.PTR, names=(slot,))
-        return MemoryPlace(kind, address, is_const=False)
+        return MemoryLvalue(kind, address, is_const=False)
 
     def new_local(self, kind: Type, hint: str, *, in_memory: bool = False) -> Operand:
         """A local variable, in memory where it must be."""

@@ -19,7 +19,7 @@ from openwafer.sdk.csl.sema.functions import (
     note_parameters,
 )
 from openwafer.sdk.csl.sema.join import Returning, join
-from openwafer.sdk.csl.sema.places import in_memory, store
+from openwafer.sdk.csl.sema.lvalues import in_memory, store
 from openwafer.sdk.csl.sema.recording import NoKeyError
 from openwafer.sdk.csl.sema.taken_addresses import names_with_address
 from openwafer.sdk.csl.types import Function, Pointer, Type
@@ -28,7 +28,7 @@ from openwafer.sdk.csl.values import (
     Comptime,
     FunctionValue,
     Loaded,
-    MemoryPlace,
+    MemoryLvalue,
     Operand,
     PointerValue,
     Runtime,
@@ -211,7 +211,7 @@ def _passed(sema: Sema, operand: Loaded, span: Span) -> ir.Value:
     """An argument as it travels: a copy's address for arrays and structs in memory."""
     if not types.is_aggregate(operand.type):
         return sema.lower(operand, span)
-    if isinstance(operand, MemoryPlace):
+    if isinstance(operand, MemoryLvalue):
         copy = sema.new_memory(operand.type, "argument")
         store(sema, copy, operand, span)
         return copy.address

@@ -12,7 +12,7 @@ from openwafer.sdk.csl.lanes import Lanes
 from openwafer.sdk.csl.sema.recording import Question
 from openwafer.sdk.csl.symbolic import Constants, Flush, Path, Put, Symbolic, Write, symbolic_of
 from openwafer.sdk.csl.types import VOID, Type
-from openwafer.sdk.csl.values import UNDEFINED, Cell, CellPlace, Comptime, Undefined, freeze, thaw
+from openwafer.sdk.csl.values import UNDEFINED, Cell, CellLvalue, Comptime, Undefined, freeze, thaw
 
 _MOST_ITEMS: Final = 64
 _KEPT: Final = (int, float, bool, str, bytes, Undefined, Type)
@@ -124,7 +124,7 @@ class CellPath(Path):
             self.lose()
         return content
 
-    def store(self, place: CellPlace, value: Comptime) -> bool:
+    def store(self, place: CellLvalue, value: Comptime) -> bool:
         """Assign to a variable or a part of one; False where it is still to be done."""
         cell, content = place.cell, thaw(value.value)
         if not place.path:

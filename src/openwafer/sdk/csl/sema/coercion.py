@@ -5,7 +5,7 @@ from typing import Final, NoReturn
 
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.sema.analysis import Analysis
-from openwafer.sdk.csl.sema.places import load, part
+from openwafer.sdk.csl.sema.lvalues import load, part
 from openwafer.sdk.csl.symbolic import whole
 from openwafer.sdk.csl.types import Array, Enum, Int, Pointer, Struct, Type
 from openwafer.sdk.csl.values import (

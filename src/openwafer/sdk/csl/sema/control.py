@@ -11,11 +11,11 @@ from openwafer.sdk.csl.sema.join import (
     arrive,
     join,
 )
-from openwafer.sdk.csl.sema.places import store
+from openwafer.sdk.csl.sema.lvalues import store
 from openwafer.sdk.csl.sema.statements import statements
 from openwafer.sdk.csl.sema.taken_addresses import root_name
 from openwafer.sdk.csl.types import Type
-from openwafer.sdk.csl.values import NOTHING, Comptime, MemoryPlace, Operand
+from openwafer.sdk.csl.values import NOTHING, Comptime, MemoryLvalue, Operand
 from openwafer.source import Span
 
 
@@ -112,7 +112,7 @@ def _return(sema: Sema, node: ast.Return, _expected: Type | None) -> Operand:
     elif kind == types.VOID:
         sema.emit("return")
     elif context.result_address is not None:
-        store(sema, MemoryPlace(kind, context.result_address, is_const=False), value, node.span)
+        store(sema, MemoryLvalue(kind, context.result_address, is_const=False), value, node.span)
         sema.emit("return")
     else:
         sema.emit("return", sema.lower(value, node.span))
@@ -138,7 +138,7 @@ def _warn_of_escape(sema: Sema, node: ast.AddressOf) -> None:
     name = root_name(node.operand)
     scope = sema.context.scope.find(name)
     place = None if scope is None else scope.names[name]
-    is_local = isinstance(place, MemoryPlace) and not isinstance(place.type, types.Pointer)
+    is_local = isinstance(place, MemoryLvalue) and not isinstance(place.type, types.Pointer)
     if is_local and not sema.is_comptime:
         message = f"'{node.span.text}' points to a variable that ends with its function"
         help_text = "declare it at the top of the file, or let the caller pass a pointer"

@@ -14,7 +14,7 @@ from openwafer.sdk.csl.imports import LIBRARY, ImportPaths
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.parser_remedies import remedy_for_type
-from openwafer.sdk.csl.sema import coercion, lowering, places, shared_values
+from openwafer.sdk.csl.sema import coercion, lowering, lvalues, shared_values
 from openwafer.sdk.csl.sema.analysis import Analysis, Context, Poisoned, Scope
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState
@@ -120,14 +120,14 @@ class Sema(Analysis):
     # Evaluation
 
     def evaluate(self, node: ast.Node, expected: Type | None = None) -> Operand:
-        """What a node stands for: a place where it names one."""
+        """What a node stands for: an lvalue where it names one."""
         evaluator = _EVALUATORS.get(type(node))
         if evaluator is None:
             self.fail("unsupported", f"'{node.span.text}' is not supported", node.span)
         return evaluator(self, node, expected)
 
-    def place(self, node: ast.Node) -> Operand:
-        """The place that an expression names; other values as they are."""
+    def lvalue(self, node: ast.Node) -> Operand:
+        """The lvalue that an expression names; other values as they are."""
         return self.evaluate(node)
 
     def expression(self, node: ast.Node, expected: Type | None = None) -> Loaded:
@@ -195,19 +195,19 @@ class Sema(Analysis):
             if kind == NOTHING.type:
                 return {}
             self.fail("not-a-struct", f"expected a struct, got: '{kind}'", span)
-        parts = ((f.name, places.part(self, operand, i)) for i, f in enumerate(kind.fields))
+        parts = ((f.name, lvalues.part(self, operand, i)) for i, f in enumerate(kind.fields))
         return {name: self.load(value, span) for name, value in parts}
 
-    # Values and places
+    # Values and lvalues
 
     def load(self, operand: Operand, span: Span) -> Loaded:
-        """The value of a place."""
-        return operand if type(operand) is Comptime else places.load(self, operand, span)
+        """The value of an lvalue."""
+        return operand if type(operand) is Comptime else lvalues.load(self, operand, span)
 
-    def store(self, place: Operand, operand: Operand, span: Span) -> None:
-        """Assign to a place a value that becomes its type."""
-        value = self.coerce(operand, place.type, span)
-        places.store(self, place, value, span)
+    def store(self, lvalue: Operand, operand: Operand, span: Span) -> None:
+        """Assign to an lvalue a value that becomes its type."""
+        value = self.coerce(operand, lvalue.type, span)
+        lvalues.store(self, lvalue, value, span)
 
     def coerce(self, operand: Operand, kind: Type, span: Span) -> Loaded:
         """`operand` as a value of type `kind`."""
@@ -218,8 +218,8 @@ class Sema(Analysis):
         return lowering.lower(self, self.load(operand, span), span)
 
     def address_of(self, operand: Operand, span: Span) -> Operand:
-        """A pointer to a place."""
-        return places.address_of(self, operand, span)
+        """A pointer to an lvalue."""
+        return lvalues.address_of(self, operand, span)
 
     def address(self, pointer: Comptime, span: Span) -> ir.Value:
         """A known pointer as an operand."""

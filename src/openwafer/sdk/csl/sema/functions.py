@@ -11,8 +11,8 @@ from openwafer.sdk.csl.sema.builder import FunctionBuilder
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.join import arrive
 from openwafer.sdk.csl.sema.linking import check_linked, defined_function
+from openwafer.sdk.csl.sema.lvalues import store
 from openwafer.sdk.csl.sema.named_values import note_local
-from openwafer.sdk.csl.sema.places import store
 from openwafer.sdk.csl.sema.recording import NoKeyError, Question
 from openwafer.sdk.csl.sema.taken_addresses import names_with_address
 from openwafer.sdk.csl.types import Function, Type
@@ -21,11 +21,11 @@ from openwafer.sdk.csl.values import (
     Comptime,
     FunctionValue,
     Loaded,
-    MemoryPlace,
+    MemoryLvalue,
     Module,
     Operand,
     Runtime,
-    SlotPlace,
+    SlotLvalue,
     Value,
 )
 from openwafer.sdk.ir import function as ir
@@ -148,7 +148,7 @@ def _visible(bound: Bound) -> Operand:
     """What a later parameter's type sees of this one."""
     if isinstance(bound.operand, Comptime):
         return temporary(bound.type, bound.operand.value)
-    return SlotPlace(bound.type, bound.name, is_const=True)
+    return SlotLvalue(bound.type, bound.name, is_const=True)
 
 
 def linked(sema: Sema, function: FunctionValue, span: Span) -> FunctionValue:
@@ -350,13 +350,13 @@ def _parameter(sema: Sema, bound: Bound) -> Operand:
         return temporary(bound.type, bound.operand.value)
     if types.is_aggregate(bound.type):
         address = sema.emit("get", type=ir.Type.PTR, names=(bound.name,))
-        return MemoryPlace(bound.type, address, is_const=True)
-    place = SlotPlace(bound.type, bound.name, is_const=True)
+        return MemoryLvalue(bound.type, address, is_const=True)
+    place = SlotLvalue(bound.type, bound.name, is_const=True)
     if bound.name not in sema.context.with_address:
         return place
     memory = sema.new_memory(bound.type, bound.name)
     store(sema, memory, place, bound.span)
-    return MemoryPlace(bound.type, memory.address, is_const=True)
+    return MemoryLvalue(bound.type, memory.address, is_const=True)
 
 
 def function_name(sema: Sema, function: FunctionValue, span: Span) -> str:

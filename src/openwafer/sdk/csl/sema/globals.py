@@ -7,13 +7,13 @@ from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.functions import function_type
 from openwafer.sdk.csl.sema.linking import check_abi, check_linked, link_name
 from openwafer.sdk.csl.sema.lowering import materialize, words_of
-from openwafer.sdk.csl.sema.places import variable_place
+from openwafer.sdk.csl.sema.lvalues import variable_place
 from openwafer.sdk.csl.sema.statements import blank, check_runtime_type, named
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import (
     UNDEFINED,
     Cell,
-    CellPlace,
+    CellLvalue,
     Comptime,
     FunctionValue,
     Module,
@@ -124,11 +124,11 @@ def _fitted(sema: Sema, given: Comptime, kind: Type, node: ast.Variable) -> Oper
         sema.fail(found.code.removeprefix("csl-"), found.message, node.span, (note,), found.help)
 
 
-def _constant(module: Module, node: ast.Variable, value: Comptime) -> CellPlace:
+def _constant(module: Module, node: ast.Variable, value: Comptime) -> CellLvalue:
     value = named(value, node.name.text)
     name, content = module.prefix + node.name.text, thaw(value.value)
     cell = Cell(name, value.type, content, is_const=True, is_global=True)
-    return CellPlace(value.type, cell, (), is_const=True)
+    return CellLvalue(value.type, cell, (), is_const=True)
 
 
 def _memory(sema: Sema, module: Module, node: ast.Variable, kind: Type | None) -> Operand:
@@ -151,7 +151,7 @@ def _memory(sema: Sema, module: Module, node: ast.Variable, kind: Type | None) -
     if sema.layout is not None:
         content = blank(value.type) if value.value is UNDEFINED else thaw(value.value)
         cell = Cell(name, value.type, content)
-        return CellPlace(value.type, cell, (), is_const=False)
+        return CellLvalue(value.type, cell, (), is_const=False)
     check_runtime_type(sema, value.type, node.span)
     if node.storage is not ast.Storage.INTERNAL:
         check_abi(sema, value.type, "an exported variable", node.span)

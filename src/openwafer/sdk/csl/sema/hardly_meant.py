@@ -71,7 +71,7 @@ def warn_of_constant_condition(sema: Sema, node: ast.Binary) -> None:
     if not isinstance(left.left, ast.Identifier) or left.left != right.left or None in numbers:
         return
     first, second = (number for number in numbers if number is not None)
-    kind = sema.place(left.left).type
+    kind = sema.lvalue(left.left).type
     joined = any if node.operator is B.OR else all
     compared = (OPERATIONS[left.operator], first), (OPERATIONS[right.operator], second)
     outcomes = {

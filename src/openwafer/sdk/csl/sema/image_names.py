@@ -16,9 +16,9 @@ from openwafer.sdk.csl.sema.lowering import path_offset
 from openwafer.sdk.csl.sema.named_values import described, is_value
 from openwafer.sdk.csl.values import (
     Cell,
-    CellPlace,
+    CellLvalue,
     Comptime,
-    MemoryPlace,
+    MemoryLvalue,
     Module,
     Operand,
     PointerValue,
@@ -60,9 +60,9 @@ def _constants(sema: Sema, module: Module, scopes: dict[str, int]) -> Iterator[i
         extent = source, node.name.span.start, len(source.text)
         scope = tables.place(extent, "")
         match operand:
-            case MemoryPlace(address=ir.Address(symbol)):
+            case MemoryLvalue(address=ir.Address(symbol)):
                 scopes.setdefault(symbol, scope)
-            case CellPlace(cell=Cell(variable=Variable(name=symbol))):
+            case CellLvalue(cell=Cell(variable=Variable(name=symbol))):
                 scopes.setdefault(symbol, scope)
             case _:
                 settled = _settled(operand)
@@ -80,7 +80,7 @@ def _constants(sema: Sema, module: Module, scopes: dict[str, int]) -> Iterator[i
 def _key(operand: Operand) -> Hashable:
     """What is equal for equal numbers and descriptors; None where it takes more to tell."""
     match operand:
-        case CellPlace(cell=Cell(content=content)) | Comptime(value=content):
+        case CellLvalue(cell=Cell(content=content)) | Comptime(value=content):
             pass
         case _:
             return None
@@ -92,7 +92,7 @@ def _key(operand: Operand) -> Hashable:
 
 def _settled(operand: Operand) -> Operand:
     """A number that all cases share, as a plain one."""
-    if isinstance(operand, CellPlace) and type(operand.cell.content) is Lanes:
+    if isinstance(operand, CellLvalue) and type(operand.cell.content) is Lanes:
         lanes = operand.cell.content
         return Comptime(operand.type, lanes.one()) if lanes.is_one() else operand
     return operand
@@ -100,7 +100,7 @@ def _settled(operand: Operand) -> Operand:
 
 def _located(state: ImageState, one: VariableInfo, operand: Operand) -> VariableInfo:
     """A number that each PE has its own of, and a pointer, whose target has its address by now."""
-    if one.home is not Home.NOWHERE or not isinstance(operand, CellPlace):
+    if one.home is not Home.NOWHERE or not isinstance(operand, CellLvalue):
         return one
     content = operand.cell.content
     if type(content) is Lanes:

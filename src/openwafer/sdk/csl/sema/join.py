@@ -6,18 +6,18 @@ from openwafer.sdk.csl import types
 from openwafer.sdk.csl.sema.analysis import Result, Target
 from openwafer.sdk.csl.sema.coercion import peer_type
 from openwafer.sdk.csl.sema.engine import Sema
-from openwafer.sdk.csl.sema.places import store
+from openwafer.sdk.csl.sema.lvalues import store
 from openwafer.sdk.csl.sema.registers import FIRST_BYTE
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import (
     NOTHING,
     UNDEFINED,
     Comptime,
-    MemoryPlace,
+    MemoryLvalue,
     Operand,
     PointerValue,
     Runtime,
-    SlotPlace,
+    SlotLvalue,
 )
 from openwafer.sdk.ir import function as ir
 from openwafer.source import Span
@@ -75,7 +75,7 @@ def join(sema: Sema, results: list[Result], expected: Type | None, span: Span) -
     _check_kind(sema, kind, results, span)
     if types.is_aggregate(kind):
         return _meet_in_memory(sema, results, kind)
-    place = SlotPlace(kind, sema.builder.new_slot("join", types.ir_type(kind)), is_const=False)
+    place = SlotLvalue(kind, sema.builder.new_slot("join", types.ir_type(kind)), is_const=False)
 
     def bring(result: Result) -> None:
         store(sema, place, sema.coerce(result.operand, kind, result.span), result.span)
@@ -122,9 +122,9 @@ def _meet(sema: Sema, results: list[Result], bring: Callable[[Result], None]) ->
 def _meet_in_memory(sema: Sema, results: list[Result], kind: Type) -> Operand:
     slot = sema.builder.new_slot("join", ir.Type.VOID, types.num_words(kind))
 
-    def memory() -> MemoryPlace:
+    def memory() -> MemoryLvalue:
         address = sema.emit("slot_address", type=ir.Type.PTR, names=(slot,))
-        return MemoryPlace(kind, address, is_const=False)
+        return MemoryLvalue(kind, address, is_const=False)
 
     def bring(result: Result) -> None:
         store(sema, memory(), sema.coerce(result.operand, kind, result.span), result.span)

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.lanes import Lanes
-from openwafer.sdk.csl.sema import places
+from openwafer.sdk.csl.sema import lvalues
 from openwafer.sdk.csl.sema.access import temporary
 from openwafer.sdk.csl.sema.analysis import Target
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
@@ -24,7 +24,7 @@ from openwafer.sdk.csl.values import (
     Operand,
     RangeValue,
     Runtime,
-    SlotPlace,
+    SlotLvalue,
 )
 from openwafer.sdk.ir import function as ir
 from openwafer.source import Span
@@ -185,7 +185,7 @@ def _for(sema: Sema, node: ast.For, _expected: Type | None) -> Operand:
             array = sema.load(iterable, node.iterable.span)
             if isinstance(array, Comptime) and isinstance(array.value, tuple):
                 return _follow(sema, node, target, kind.element, array.value)
-            parts = [places.part(sema, array, i) for i in range(kind.num_elements)]
+            parts = [lvalues.part(sema, array, i) for i in range(kind.num_elements)]
             return _follow(sema, node, target, kind.element, parts)
         return _emit_array(sema, node, iterable, target)
 
@@ -272,7 +272,7 @@ def _emit_range(sema: Sema, node: ast.For, bounds: RangeValue, target: Target) -
     assert isinstance(kind, Int)
     span = node.iterable.span
     number = sema.new_slot(kind, node.element.text)
-    places.store(sema, number, bounds.start, span)
+    lvalues.store(sema, number, bounds.start, span)
     condition = _range_condition(sema, bounds, number, span)
     if condition is None:
         return NOTHING
@@ -291,20 +291,20 @@ def _emit_range(sema: Sema, node: ast.For, bounds: RangeValue, target: Target) -
     return _emit_loop(sema, node, target, _Steps(condition, bound, advance))
 
 
-def _frozen(place: SlotPlace) -> SlotPlace:
-    return SlotPlace(place.type, place.slot, is_const=True)
+def _frozen(place: SlotLvalue) -> SlotLvalue:
+    return SlotLvalue(place.type, place.slot, is_const=True)
 
 
-def _counter(sema: Sema, node: ast.For) -> SlotPlace | None:
+def _counter(sema: Sema, node: ast.For) -> SlotLvalue | None:
     if node.index is None:
         return None
     counter = sema.new_slot(types.U16, node.index.text)
-    places.store(sema, counter, Comptime(types.U16, 0), node.span)
+    lvalues.store(sema, counter, Comptime(types.U16, 0), node.span)
     return counter
 
 
 def _add(
-    sema: Sema, place: SlotPlace, amount: ir.Value, span: Span, names: tuple[str, ...] = ()
+    sema: Sema, place: SlotLvalue, amount: ir.Value, span: Span, names: tuple[str, ...] = ()
 ) -> None:
     old = sema.lower(place, span)
     total = sema.emit("add", old, amount, type=old.type, names=names)
@@ -324,7 +324,7 @@ def _leaves_type(sema: Sema, bounds: RangeValue, span: Span) -> bool:
 
 
 def _range_condition(
-    sema: Sema, bounds: RangeValue, number: SlotPlace, span: Span
+    sema: Sema, bounds: RangeValue, number: SlotLvalue, span: Span
 ) -> Callable[[], ir.Value] | None:
     """Code that says whether the range goes on; None for a range that is known to be empty.
 
@@ -364,9 +364,9 @@ def _emit_array(sema: Sema, node: ast.For, iterable: Operand, target: Target) ->
     kind = iterable.type
     assert isinstance(kind, Array)
     span = node.iterable.span
-    array = places.in_memory(sema, iterable, span)
+    array = lvalues.in_memory(sema, iterable, span)
     counter = sema.new_slot(types.U16, "index")
-    places.store(sema, counter, Comptime(types.U16, 0), span)
+    lvalues.store(sema, counter, Comptime(types.U16, 0), span)
     end = ir.Constant(kind.num_elements, ir.Type.U16)
     bound: list[tuple[ast.Name, Operand]] = []
     if node.index is not None:
@@ -376,7 +376,7 @@ def _emit_array(sema: Sema, node: ast.For, iterable: Operand, target: Target) ->
         return sema.emit("lt", sema.lower(counter, span), end, type=ir.Type.BOOL)
 
     def element() -> None:
-        place = places.indexed(sema, array, sema.lower(counter, span), kind.element)
+        place = lvalues.indexed(sema, array, sema.lower(counter, span), kind.element)
         value = sema.load(place, span)
         bound.append((node.element, _bound_value(sema, node.element.text, value, span)))
 
@@ -391,7 +391,7 @@ def _bound_value(sema: Sema, name: str, value: Loaded, span: Span) -> Operand:
     if not isinstance(value, Runtime):
         return value
     slot = sema.new_slot(value.type, name)
-    places.store(sema, slot, value, span)
+    lvalues.store(sema, slot, value, span)
     return _frozen(slot)
 
 

@@ -17,7 +17,7 @@ from openwafer.sdk.csl.lanes import Lanes
 from openwafer.sdk.csl.sema.analysis import Separately
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.join import Leaving, Returning
-from openwafer.sdk.csl.values import CellPlace
+from openwafer.sdk.csl.values import CellLvalue
 
 _MOST_LANES: Final = 1 << 23
 _MOST_ITERATIONS: Final = 1 << 20
@@ -82,7 +82,7 @@ def follow_counted(sema: Sema, node: ast.While, iterate: Callable[[], None]) -> 
     return is_done
 
 
-def _counter(sema: Sema, node: ast.While) -> CellPlace | None:
+def _counter(sema: Sema, node: ast.While) -> CellLvalue | None:
     """The variable that a loop counts, when its condition and step are simple enough."""
     layout, step = sema.layout, node.step
     if layout is None or sema.path or not isinstance(step, ast.Assign):
@@ -91,9 +91,9 @@ def _counter(sema: Sema, node: ast.While) -> CellPlace | None:
         return None
     if not (isinstance(step.target, ast.Identifier) and _is_plain(node.condition)):
         return None
-    place = sema.place(step.target) if _is_plain(step.value) else None
-    is_number = isinstance(place, CellPlace) and not place.path and types.is_int(place.type)
-    return place if is_number and isinstance(place, CellPlace) else None
+    place = sema.lvalue(step.target) if _is_plain(step.value) else None
+    is_number = isinstance(place, CellLvalue) and not place.path and types.is_int(place.type)
+    return place if is_number and isinstance(place, CellLvalue) else None
 
 
 def _is_plain(node: ast.Node) -> bool:
@@ -107,7 +107,7 @@ def _is_plain(node: ast.Node) -> bool:
             return isinstance(node, _PLAIN)
 
 
-def _counted(sema: Sema, node: ast.While, place: CellPlace) -> list[int]:
+def _counted(sema: Sema, node: ast.While, place: CellLvalue) -> list[int]:
     """The numbers of the iterations; none when there are too many of them."""
     assert node.step is not None
     numbers: list[int] = []

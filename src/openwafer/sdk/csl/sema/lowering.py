@@ -15,10 +15,10 @@ from openwafer.sdk.csl.types import Array, Function, Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     UNDEFINED,
     Cell,
-    CellPlace,
+    CellLvalue,
     Comptime,
     FunctionValue,
-    MemoryPlace,
+    MemoryLvalue,
     Operand,
     PointerValue,
     Runtime,
@@ -239,7 +239,7 @@ def lower(analysis: Analysis, operand: Operand, span: Span) -> ir.Value:
     match operand:
         case Runtime(value=value):
             return value
-        case MemoryPlace(address=place):
+        case MemoryLvalue(address=place):
             return place
         case Comptime(Pointer() as kind, PointerValue() as pointer):
             return address(analysis, kind, pointer, span)
@@ -282,13 +282,13 @@ def _remedy(kind: Type) -> str:
     return ""
 
 
-def place_of_pointer(kind: Pointer, pointer: PointerValue) -> CellPlace | MemoryPlace:
+def place_of_pointer(kind: Pointer, pointer: PointerValue) -> CellLvalue | MemoryLvalue:
     """What a known pointer points to."""
     match pointer.target:
         case Cell() as cell:
-            return CellPlace(kind.element, cell, pointer.path, kind.is_const or cell.is_const)
+            return CellLvalue(kind.element, cell, pointer.path, kind.is_const or cell.is_const)
         case Variable() as variable:
             where: ir.Value = ir.Address(variable.name, pointer.offset)
         case _:
             where = ir.Constant(pointer.offset & 0xFFFF, ir.Type.PTR)
-    return MemoryPlace(kind.element, where, kind.is_const)
+    return MemoryLvalue(kind.element, where, kind.is_const)

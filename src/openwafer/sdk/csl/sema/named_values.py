@@ -9,11 +9,11 @@ from openwafer.sdk.csl.sema.lowering import words_of
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import (
     Cell,
-    CellPlace,
+    CellLvalue,
     Comptime,
-    MemoryPlace,
+    MemoryLvalue,
     Operand,
-    SlotPlace,
+    SlotLvalue,
     freeze,
 )
 from openwafer.sdk.ir import function as ir
@@ -47,13 +47,13 @@ def described(
 ) -> VariableInfo:
     """The record of a name that stands for a value."""
     known, home, slot, content = operand.type, Home.NOWHERE, "", b""
-    is_const = not isinstance(operand, SlotPlace | MemoryPlace | CellPlace) or operand.is_const
+    is_const = not isinstance(operand, SlotLvalue | MemoryLvalue | CellLvalue) or operand.is_const
     match operand:
-        case SlotPlace():
+        case SlotLvalue():
             home, slot = Home.SLOT, operand.slot
-        case MemoryPlace(address=ir.Register(number)) if analysis.context.builder is not None:
+        case MemoryLvalue(address=ir.Register(number)) if analysis.context.builder is not None:
             home, slot = analysis.builder.slot_of(number)
-        case Comptime(value=value) | CellPlace(is_const=True, cell=Cell(content=value)):
+        case Comptime(value=value) | CellLvalue(is_const=True, cell=Cell(content=value)):
             found = content_of(analysis, known, value, span)
             if found is not None:
                 home, content = Home.CONSTANT, found

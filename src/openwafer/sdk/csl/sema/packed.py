@@ -4,7 +4,7 @@ from openwafer.sdk.csl import types
 from openwafer.sdk.csl.sema.analysis import Analysis
 from openwafer.sdk.csl.sema.narrow import narrowed
 from openwafer.sdk.csl.types import Enum, Int, Pointer, Struct, Type
-from openwafer.sdk.csl.values import BitsPlace, PointerValue, Value
+from openwafer.sdk.csl.values import BitsLvalue, PointerValue, Value
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.numbers import decode
 
@@ -31,7 +31,7 @@ def _integer(kind: Type) -> ir.Type:
     return types.ir_type(Int(False, max(16, types.num_bits(kind))))
 
 
-def load_field(analysis: Analysis, place: BitsPlace) -> ir.Value:
+def load_field(analysis: Analysis, place: BitsLvalue) -> ir.Value:
     """A scalar field's value."""
     wide = _integer(place.owner.type)
     whole = analysis.emit("load", place.owner.address, type=wide)
@@ -51,7 +51,7 @@ def _of_bits(analysis: Analysis, kind: Type, bits: ir.Value) -> ir.Value:
     return low if low.type is target else analysis.emit("bitcast", low, type=target)
 
 
-def store_field(analysis: Analysis, place: BitsPlace, value: ir.Value) -> None:
+def store_field(analysis: Analysis, place: BitsLvalue, value: ir.Value) -> None:
     """Assign to a scalar field; the other bits stay."""
     wide = _integer(place.owner.type)
     width = types.num_bits(place.type)

@@ -28,7 +28,7 @@ from openwafer.sdk.csl.sema.path_tree import (
 )
 from openwafer.sdk.csl.symbolic import Run, Symbolic, symbolic_of
 from openwafer.sdk.csl.types import Type
-from openwafer.sdk.csl.values import UNDEFINED, Cell, CellPlace, Comptime
+from openwafer.sdk.csl.values import UNDEFINED, Cell, CellLvalue, Comptime
 
 Turn = Callable[[Any, Any], bool]
 """Evaluates an iteration, of an element and a number; False where the loop has ended."""
@@ -70,7 +70,7 @@ class _Loop:
     def _cell(self, name: str) -> Cell | None:
         scope = self._sema.context.scope.find(name)
         place = None if scope is None else scope.names[name]
-        return place.cell if isinstance(place, CellPlace) and not place.path else None
+        return place.cell if isinstance(place, CellLvalue) and not place.path else None
 
     def _cells(self) -> list[Cell]:
         cells = map(self._cell, self.tree.cells)
@@ -153,7 +153,7 @@ class _Loop:
         scope: Scope | None = self._sema.context.scope
         while scope is not None:
             for name, place in scope.names.items():
-                if isinstance(place, CellPlace):
+                if isinstance(place, CellLvalue):
                     is_found = self._cell(name) is place.cell and name.isascii()
                     names.setdefault(id(place.cell), name if is_found else "")
             scope = scope.parent

@@ -14,10 +14,10 @@ from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.recording import NoKeyError
 from openwafer.sdk.csl.values import (
     Cell,
-    CellPlace,
+    CellLvalue,
     Comptime,
     FunctionValue,
-    MemoryPlace,
+    MemoryLvalue,
     Module,
     PointerValue,
     Undefined,
@@ -85,7 +85,7 @@ def _constant(image: ImageState, cell: Cell) -> Cell | None:
     """The constant of an image that has the name of another image's one."""
     prefix, dot, name = cell.name.rpartition(".")
     place = image.modules[prefix + dot].globals.get(name)
-    return place.cell if isinstance(place, CellPlace) else None
+    return place.cell if isinstance(place, CellLvalue) else None
 
 
 def _variable(image: ImageState, value: Variable) -> Hashable:
@@ -94,7 +94,7 @@ def _variable(image: ImageState, value: Variable) -> Hashable:
     return Variable, value.name, value.type
 
 
-def _memory(_image: ImageState, value: MemoryPlace) -> Hashable:
+def _memory(_image: ImageState, value: MemoryLvalue) -> Hashable:
     if isinstance(value.address, ir.Register):
         raise NoKeyError
     return value
@@ -123,11 +123,11 @@ _KEYS: Final[dict[type, Callable[[ImageState, Any], Hashable]]] = {
         *(value.path, value.offset),
     ),
     Comptime: lambda image, value: (Comptime, value.type, key_of(image, value.value)),
-    CellPlace: lambda image, value: (
-        *(CellPlace, value.type, key_of(image, value.cell)),
+    CellLvalue: lambda image, value: (
+        *(CellLvalue, value.type, key_of(image, value.cell)),
         *(value.path, value.is_const),
     ),
-    MemoryPlace: _memory,
+    MemoryLvalue: _memory,
 }
 _MOVES: Final[dict[type, Callable[[ImageState, Any], Any]]] = {
     Lanes: lambda image, value: value.one(),
@@ -141,7 +141,7 @@ _MOVES: Final[dict[type, Callable[[ImageState, Any], Any]]] = {
         moved(image, value.target), value.path, value.offset
     ),
     Comptime: lambda image, value: Comptime(value.type, moved(image, value.value)),
-    CellPlace: lambda image, value: CellPlace(
+    CellLvalue: lambda image, value: CellLvalue(
         value.type, moved(image, value.cell), value.path, value.is_const
     ),
 }

@@ -14,19 +14,19 @@ from openwafer.sdk.csl.sema.hardly_meant import (
 from openwafer.sdk.csl.sema.image_state import UnsetLocal
 from openwafer.sdk.csl.sema.join import NEVER
 from openwafer.sdk.csl.sema.lowering import lower
-from openwafer.sdk.csl.sema.places import store
+from openwafer.sdk.csl.sema.lvalues import store
 from openwafer.sdk.csl.types import Array, Enum, Struct, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
     UNDEFINED,
-    BitsPlace,
+    BitsLvalue,
     Cell,
-    CellPlace,
+    CellLvalue,
     Comptime,
     Loaded,
-    MemoryPlace,
+    MemoryLvalue,
     Operand,
-    SlotPlace,
+    SlotLvalue,
     thaw,
 )
 from openwafer.sdk.ir.unwritten import UNSET
@@ -101,7 +101,7 @@ def _constant(sema: Sema, node: ast.Variable, kind: Type | None) -> Operand:
     if isinstance(value, Comptime):
         value = named(value, node.name.text)
         cell = Cell(node.name.text, value.type, thaw(value.value), is_const=True)
-        return CellPlace(value.type, cell, (), is_const=True)
+        return CellLvalue(value.type, cell, (), is_const=True)
     assert value is not None
     if sema.is_comptime:
         sema.known(value, node.initializer.span)
@@ -112,7 +112,7 @@ def _constant(sema: Sema, node: ast.Variable, kind: Type | None) -> Operand:
 
 def constant_place(place: Operand) -> Operand:
     """The same place, which nothing assigns to."""
-    assert isinstance(place, SlotPlace | MemoryPlace)
+    assert isinstance(place, SlotLvalue | MemoryLvalue)
     return replace(place, is_const=True)
 
 
@@ -137,7 +137,7 @@ def _comptime_variable(sema: Sema, node: ast.Variable, kind: Type | None) -> Ope
         runtime_depth=depth,
         num_lane_loops=sema.num_lane_loops,
     )
-    return CellPlace(kind or value.type, cell, (), is_const=False)
+    return CellLvalue(kind or value.type, cell, (), is_const=False)
 
 
 def blank(kind: Type) -> object:
@@ -169,10 +169,10 @@ def _runtime_variable(sema: Sema, node: ast.Variable, kind: Type | None) -> Oper
     is_unset = value is None or (isinstance(value, Comptime) and value.value is UNDEFINED)
     if value is not None and not is_unset:
         store(sema, place, value, node.span)
-    elif isinstance(place, SlotPlace):
+    elif isinstance(place, SlotLvalue):
         nothing = lower(sema, Comptime(kind, zero(kind)), node.span)
         sema.emit("set", nothing, names=(place.slot, UNSET))
-    if is_unset and isinstance(place, SlotPlace) and sema.is_live:
+    if is_unset and isinstance(place, SlotLvalue) and sema.is_live:
         function, name = sema.builder.function.name, node.name
         sema.unrecorded().unset_locals.append(
             UnsetLocal(function, place.slot, name.text, name.span)
@@ -203,7 +203,7 @@ def _assign(sema: Sema, node: ast.Assign, _expected: Type | None) -> Operand:
     if isinstance(node.target, ast.Identifier) and node.target.name == "_":
         sema.expression(node.value)
         return NOTHING
-    place = sema.place(node.target)
+    place = sema.lvalue(node.target)
     _check_assignable(sema, place, node)
     if node.operator is None:
         value = sema.expression(node.value, place.type)
@@ -219,7 +219,7 @@ def _assign(sema: Sema, node: ast.Assign, _expected: Type | None) -> Operand:
 
 def _check_assignable(sema: Sema, place: Operand, node: ast.Assign) -> None:
     text = node.target.span.text
-    if not isinstance(place, CellPlace | SlotPlace | MemoryPlace | BitsPlace):
+    if not isinstance(place, CellLvalue | SlotLvalue | MemoryLvalue | BitsLvalue):
         sema.fail("not-a-place", f"cannot assign to '{text}'", node.target.span)
     if place.is_const:
         sema.fail(
@@ -228,7 +228,7 @@ def _check_assignable(sema: Sema, place: Operand, node: ast.Assign) -> None:
             node.target.span,
             help="declare it with 'var', or point to it without 'const'",
         )
-    if sema.is_comptime and not isinstance(place, CellPlace):
+    if sema.is_comptime and not isinstance(place, CellLvalue):
         sema.fail(
             "comptime-store",
             f"cannot assign to the run-time variable '{text}' at compile time",

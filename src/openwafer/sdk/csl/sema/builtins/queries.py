@@ -24,12 +24,12 @@ def silent_type(sema: Sema, node: ast.Expression) -> Type:
     """Type of an expression whose code is thrown away."""
     builder = sema.context.builder
     if builder is None:
-        return sema.place(node).type
+        return sema.lvalue(node).type
     kept = builder.block
     aside = builder.new_block("type_of")
     builder.enter(aside)
     with sema.within(replace(sema.context, is_comptime=False)):
-        kind = sema.place(node).type
+        kind = sema.lvalue(node).type
     builder.forget(aside)
     if kept is not None:
         builder.enter(kept)
@@ -67,7 +67,7 @@ def _fp16(sema: Sema, _call: ast.BuiltinCall, _expected: Type | None) -> Operand
 @builtin("has_field")
 def _has_field(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
     owner, name = call.arguments
-    kind: Type = sema.place(owner).type
+    kind: Type = sema.lvalue(owner).type
     if kind == types.TYPE:
         kind = sema.type_of_node(owner)
     field = sema.string(name)
@@ -78,7 +78,7 @@ def _has_field(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Ope
 @builtin("field")
 def _field(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) -> Operand:
     owner, name = call.arguments
-    return member(sema, sema.place(owner), sema.string(name), call.span)
+    return member(sema, sema.lvalue(owner), sema.string(name), call.span)
 
 
 @builtin("concat_structs")

@@ -25,7 +25,7 @@ _MEMORY = (t.MEM1D_DSD, t.MEM4D_DSD)
 def _set_base_address(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     dsd_node, node = call.arguments
     dsd = memory_dsd(sema, dsd_node, _MEMORY)
-    place = sema.place(node)
+    place = sema.lvalue(node)
     is_array = isinstance(place.type, t.Array)
     pointer = sema.address_of(place, node.span) if is_array else sema.load(place, node.span)
     if not isinstance(pointer.type, t.Pointer):

@@ -83,7 +83,7 @@ def _set_dsr_base(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operan
     """Of the first releases: a DSR goes on at another address."""
     nodes = call.arguments
     file, number = _register(sema, nodes[0])
-    place = sema.place(nodes[1])
+    place = sema.lvalue(nodes[1])
     is_array = isinstance(place.type, t.Array)
     span = nodes[1].span
     pointer = sema.address_of(place, span) if is_array else sema.load(place, span)

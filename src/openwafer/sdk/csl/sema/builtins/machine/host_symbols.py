@@ -27,7 +27,7 @@ from openwafer.sdk.program.program import HostName
 def _export_symbol(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     nodes = call.arguments
     name = sema.string(nodes[1]) if len(nodes) > 1 else _name_of(nodes[0])
-    place = sema.place(nodes[0])
+    place = sema.lvalue(nodes[0])
     advertised = _advertised(sema, call, name)
     if name in dict((*sema.image.exported_symbols, *sema.image.exported_functions)):
         help_text = "export it once, or give the other one a name: @export_symbol(other, NAME)"

@@ -18,7 +18,7 @@ from openwafer.sdk.csl.sema.builtins.machine.words import (
     word_of,
 )
 from openwafer.sdk.csl.sema.engine import Sema, builtin
-from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand, Runtime, SlotPlace
+from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand, Runtime, SlotLvalue
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.operations import FABRIC
 from openwafer.sdk.program.descriptor import (
@@ -56,7 +56,7 @@ class _Dim:
         stride: words that a move of this dimension adds.
     """
 
-    left: SlotPlace
+    left: SlotLvalue
     extent: ir.Value
     stride: ir.Value
 
@@ -78,8 +78,8 @@ class _Stream:
     """
 
     element: t.Type
-    left: SlotPlace | None
-    address: SlotPlace | None
+    left: SlotLvalue | None
+    address: SlotLvalue | None
     stride: ir.Value | None
     operand: ir.Value | None
     descriptor: ir.Value | None = None
@@ -224,7 +224,7 @@ def _several_dims(sema: Sema, span: Span, dsd: Loaded, element: t.Type) -> _Stre
     return _Stream(element, dims[-1].left, address, None, None, whole, dims=tuple(dims))
 
 
-def _first_address(sema: Sema, dsd: Loaded, element: t.Type) -> SlotPlace:
+def _first_address(sema: Sema, dsd: Loaded, element: t.Type) -> SlotLvalue:
     address = sema.new_slot(t.Pointer(element), "map.address")
     base = value_of(word_of(sema, dsd, WORD_BASE))
     _set(sema, address, sema.emit("at_word", base, type=ir.Type.PTR))
@@ -238,11 +238,11 @@ def _step_words(sema: Sema, dsd: Loaded, element: t.Type, word: int) -> ir.Value
     return value_of(halved(sema, moved, word_of(sema, dsd, WORD_ELEMENT)))
 
 
-def _set(sema: Sema, slot: SlotPlace, value: ir.Value) -> None:
+def _set(sema: Sema, slot: SlotLvalue, value: ir.Value) -> None:
     sema.emit("set", value, names=(slot.slot,))
 
 
-def _get(sema: Sema, slot: SlotPlace) -> ir.Register:
+def _get(sema: Sema, slot: SlotLvalue) -> ir.Register:
     return sema.emit("get", type=t.ir_type(slot.type), names=(slot.slot,))
 
 
@@ -257,7 +257,7 @@ def _count(sema: Sema, stream: _Stream, end: ir.Block) -> None:
         _take_off(sema, stream.left, left)
 
 
-def _take_off(sema: Sema, left: SlotPlace, number: ir.Value) -> ir.Register:
+def _take_off(sema: Sema, left: SlotLvalue, number: ir.Value) -> ir.Register:
     """One less in a slot."""
     fewer = sema.emit("sub", number, ir.Constant(1, ir.Type.U16), type=ir.Type.U16)
     _set(sema, left, fewer)
@@ -300,7 +300,7 @@ def _step(sema: Sema, stream: _Stream) -> ir.Register:
     return address
 
 
-def _go(sema: Sema, address: SlotPlace, num_words: ir.Value) -> None:
+def _go(sema: Sema, address: SlotLvalue, num_words: ir.Value) -> None:
     stride = sema.emit("bitcast", num_words, type=ir.Type.I16)
     _set(sema, address, sema.emit("ptr_add", _get(sema, address), stride, type=ir.Type.PTR))
 

@@ -80,7 +80,7 @@ def _queue_flush(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand
 @builtin("allocate_fifo")
 def _allocate_fifo(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     nodes = call.arguments
-    place = sema.place(nodes[0])
+    place = sema.lvalue(nodes[0])
     is_pointer = isinstance(place.type, t.Pointer)
     array = place.type.element if isinstance(place.type, t.Pointer) else place.type
     if not isinstance(array, t.Array) or array.element not in _FIFO_ELEMENTS:

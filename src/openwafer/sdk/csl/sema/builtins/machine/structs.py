@@ -6,7 +6,7 @@ from types import MappingProxyType
 from openwafer.diagnostics import suggestion
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
-from openwafer.sdk.csl.sema import places
+from openwafer.sdk.csl.sema import lvalues
 from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand
 from openwafer.source import Span
@@ -21,7 +21,7 @@ def elements(sema: Sema, operand: Operand, span: Span) -> list[Loaded]:
         number = kind.num_elements
     else:
         sema.fail("type-mismatch", f"expected an array or a tuple, got: '{kind}'", span)
-    return [sema.load(places.part(sema, operand, index), span) for index in range(number)]
+    return [sema.load(lvalues.part(sema, operand, index), span) for index in range(number)]
 
 
 def known_struct(fields: Mapping[str, Comptime]) -> Comptime:

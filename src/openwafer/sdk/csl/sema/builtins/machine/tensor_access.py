@@ -8,9 +8,9 @@ from openwafer.sdk.csl.operators import BinaryOperator, UnaryOperator
 from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.values import (
     Affine,
-    CellPlace,
+    CellLvalue,
     Comptime,
-    MemoryPlace,
+    MemoryLvalue,
     Operand,
 )
 
@@ -74,23 +74,23 @@ def _known(number: int) -> Comptime:
     return Comptime(t.COMPTIME_INT, number)
 
 
-def _array(sema: Sema, node: ast.Expression) -> MemoryPlace | CellPlace:
-    place = sema.place(node)
+def _array(sema: Sema, node: ast.Expression) -> MemoryLvalue | CellLvalue:
+    place = sema.lvalue(node)
     if isinstance(place.type, t.Pointer):
         return _pointed(sema, node, sema.load(place, node.span))
-    if not isinstance(place.type, t.Array) or not isinstance(place, MemoryPlace | CellPlace):
+    if not isinstance(place.type, t.Array) or not isinstance(place, MemoryLvalue | CellLvalue):
         sema.fail("type-mismatch", f"expected an array, got: '{place.type}'", node.span)
     return place
 
 
-def _pointed(sema: Sema, node: ast.Expression, pointer: Operand) -> MemoryPlace | CellPlace:
+def _pointed(sema: Sema, node: ast.Expression, pointer: Operand) -> MemoryLvalue | CellLvalue:
     kind = pointer.type
     assert isinstance(kind, t.Pointer)
     if not kind.is_many and not isinstance(kind.element, t.Array):
         sema.fail("type-mismatch", f"expected a pointer to an array, got: '{kind}'", node.span)
     if isinstance(pointer, Comptime):
-        return MemoryPlace(kind.element, sema.address(pointer, node.span), kind.is_const)
-    return MemoryPlace(kind.element, sema.lower(pointer, node.span), kind.is_const)
+        return MemoryLvalue(kind.element, sema.address(pointer, node.span), kind.is_const)
+    return MemoryLvalue(kind.element, sema.lower(pointer, node.span), kind.is_const)
 
 
 def _linear(sema: Sema, node: ast.Expression, names: set[str]) -> _Linear:

@@ -20,17 +20,17 @@ from openwafer.sdk.csl.types import Array, Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     UNDEFINED,
     Aggregate,
-    BitsPlace,
+    BitsLvalue,
     Cell,
-    CellPlace,
+    CellLvalue,
     Comptime,
     FunctionValue,
     Loaded,
-    MemoryPlace,
+    MemoryLvalue,
     Operand,
     PointerValue,
     Runtime,
-    SlotPlace,
+    SlotLvalue,
     Variable,
     freeze,
     thaw,
@@ -49,11 +49,11 @@ from openwafer.source import Span
 
 
 def load(analysis: Analysis, operand: Operand, span: Span) -> Loaded:
-    """The value of a place; run-time arrays and structs stay in memory."""
+    """The value of an lvalue; run-time arrays and structs stay in memory."""
     if isinstance(operand, Comptime):
         return operand
     match operand:
-        case CellPlace(kind, cell, path):
+        case CellLvalue(kind, cell, path):
             known = cell.type if kind == types.COMPTIME_STRUCT and not path else kind
             noted = analysis.path
             content = _content(cell, path) if noted is None else noted.content(cell, path)
@@ -61,29 +61,29 @@ def load(analysis: Analysis, operand: Operand, span: Span) -> Loaded:
                 analysis.lose_path()
                 return Comptime(known, _other_variant(analysis, cell, path, span))
             return Comptime(known, freeze(content))
-        case SlotPlace(kind, slot):
+        case SlotLvalue(kind, slot):
             if analysis.is_comptime:
                 _refuse_runtime(analysis, span)
             value = analysis.emit("get", type=types.ir_type(kind), names=(slot,))
             return Runtime(kind, value)
-        case MemoryPlace(kind, address) if not types.is_aggregate(kind):
+        case MemoryLvalue(kind, address) if not types.is_aggregate(kind):
             if analysis.is_comptime:
                 _refuse_runtime(analysis, span)
             return Runtime(kind, _load_word(analysis, kind, address))
-        case BitsPlace(kind):
+        case BitsLvalue(kind):
             return _load_bits(analysis, operand, span)
         case _:
             return operand
 
 
-def _load_bits(analysis: Analysis, place: BitsPlace, span: Span) -> Loaded:
-    kind = place.type
+def _load_bits(analysis: Analysis, lvalue: BitsLvalue, span: Span) -> Loaded:
+    kind = lvalue.type
     if isinstance(kind, Struct):
-        parts = (load(analysis, part(analysis, place, i), span) for i in range(len(kind.fields)))
+        parts = (load(analysis, part(analysis, lvalue, i), span) for i in range(len(kind.fields)))
         return Aggregate(kind, tuple(parts))
     if analysis.is_comptime:
         _refuse_runtime(analysis, span)
-    return Runtime(kind, load_field(analysis, place))
+    return Runtime(kind, load_field(analysis, lvalue))
 
 
 def _other_variant(analysis: Analysis, cell: Cell, path: Sequence[int], span: Span) -> object:
@@ -127,25 +127,25 @@ def _content(cell: Cell, path: Sequence[int]) -> object:
     return content
 
 
-def store(analysis: Analysis, place: Operand, operand: Operand, span: Span) -> None:
-    """Assign a value of the place's own type."""
+def store(analysis: Analysis, lvalue: Operand, operand: Operand, span: Span) -> None:
+    """Assign a value of the lvalue's own type."""
     value = load(analysis, operand, span)
-    match place:
-        case CellPlace() as cell:
+    match lvalue:
+        case CellLvalue() as cell:
             _store_cell(analysis, cell, value, span)
-        case SlotPlace(slot=slot):
+        case SlotLvalue(slot=slot):
             analysis.emit("set", lower(analysis, value, span), names=(slot,))
-        case MemoryPlace(kind, address) if types.is_aggregate(kind):
+        case MemoryLvalue(kind, address) if types.is_aggregate(kind):
             _store_aggregate(analysis, kind, address, value, span)
-        case MemoryPlace(kind, address):
+        case MemoryLvalue(kind, address):
             _store_word(analysis, address, lower(analysis, value, span))
-        case BitsPlace(Struct(fields=fields) as kind):
+        case BitsLvalue(Struct(fields=fields) as kind):
             for index in range(len(fields)):
                 item = part(analysis, value, index)
                 if not isinstance(item, Comptime) or item.value is not UNDEFINED:
-                    store(analysis, part(analysis, place, index), item, span)
-        case BitsPlace():
-            store_field(analysis, place, lower(analysis, value, span))
+                    store(analysis, part(analysis, lvalue, index), item, span)
+        case BitsLvalue():
+            store_field(analysis, lvalue, lower(analysis, value, span))
         case _:
             analysis.fail("not-a-place", f"cannot assign to '{span.text}'", span)
 
@@ -159,33 +159,33 @@ def _store_word(analysis: Analysis, address: ir.Value, value: ir.Value) -> None:
         analysis.emit("store", address, value)
 
 
-def _store_cell(analysis: Analysis, place: CellPlace, value: Operand, span: Span) -> None:
+def _store_cell(analysis: Analysis, lvalue: CellLvalue, value: Operand, span: Span) -> None:
     if not isinstance(value, Comptime):
         analysis.fail(
             "not-comptime",
-            f"the comptime variable '{place.cell.name}' cannot take a run-time value",
+            f"the comptime variable '{lvalue.cell.name}' cannot take a run-time value",
             span,
         )
-    if analysis.context.runtime_depth > place.cell.runtime_depth:
+    if analysis.context.runtime_depth > lvalue.cell.runtime_depth:
         analysis.fail(
             "comptime-store",
-            f"the comptime variable '{place.cell.name}' is assigned under run-time control flow",
+            f"the comptime variable '{lvalue.cell.name}' is assigned under run-time control flow",
             span,
             help="make the loop 'inline', or the condition comptime-known",
         )
-    if analysis.num_lane_loops > place.cell.num_lane_loops:
+    if analysis.num_lane_loops > lvalue.cell.num_lane_loops:
         analysis.in_order()
-    if analysis.path is not None and analysis.path.store(place, value):
+    if analysis.path is not None and analysis.path.store(lvalue, value):
         return
-    if not place.path:
-        place.cell.type = value.type
-        place.cell.content = thaw(value.value)
+    if not lvalue.path:
+        lvalue.cell.type = value.type
+        lvalue.cell.content = thaw(value.value)
         return
-    owner = _content(place.cell, place.path[:-1])
+    owner = _content(lvalue.cell, lvalue.path[:-1])
     if owner is UNDEFINED:
-        analysis.fail("undefined", f"'{place.cell.name}' has no value yet", span)
+        analysis.fail("undefined", f"'{lvalue.cell.name}' has no value yet", span)
     assert isinstance(owner, list)
-    owner[place.path[-1]] = thaw(value.value)
+    owner[lvalue.path[-1]] = thaw(value.value)
 
 
 def _store_aggregate(
@@ -197,11 +197,11 @@ def _store_aggregate(
         case Comptime(_, known):
             _store_known(analysis, kind, address, Comptime(kind, known), span)
         case Aggregate(_, elements):
-            whole = MemoryPlace(kind, address, is_const=False)
+            whole = MemoryLvalue(kind, address, is_const=False)
             for index, element in enumerate(elements):
                 if not isinstance(element, Comptime) or element.value is not UNDEFINED:
                     store(analysis, part(analysis, whole, index), element, span)
-        case MemoryPlace(address=source):
+        case MemoryLvalue(address=source):
             count = ir.Constant(types.num_bytes(kind), ir.Type.U16)
             analysis.emit("copy", address, source, count)
         case _:
@@ -278,31 +278,31 @@ def part(analysis: Analysis, operand: Operand, index: int) -> Operand:
                 return Comptime(kind, UNDEFINED)
             assert isinstance(value, tuple)
             return Comptime(kind, value[index])
-        case MemoryPlace(Struct(is_packed=True) as whole):
-            return BitsPlace(kind, operand, types.bit_offset(whole, index))
-        case BitsPlace(Struct() as whole, owner, shift):
-            return BitsPlace(kind, owner, shift + types.bit_offset(whole, index))
+        case MemoryLvalue(Struct(is_packed=True) as whole):
+            return BitsLvalue(kind, operand, types.bit_offset(whole, index))
+        case BitsLvalue(Struct() as whole, owner, shift):
+            return BitsLvalue(kind, owner, shift + types.bit_offset(whole, index))
         case Aggregate(_, elements):
             return elements[index]
-        case CellPlace(_, cell, path, is_const):
-            return CellPlace(kind, cell, (*path, index), is_const)
-        case MemoryPlace(whole, address, is_const):
+        case CellLvalue(_, cell, path, is_const):
+            return CellLvalue(kind, cell, (*path, index), is_const)
+        case MemoryLvalue(whole, address, is_const):
             where = moved(analysis, address, path_offset(whole, (index,)))
-            return MemoryPlace(kind, where, is_const)
+            return MemoryLvalue(kind, where, is_const)
         case _:
             raise AssertionError(operand)
 
 
-def in_memory(analysis: Analysis, operand: Operand, span: Span) -> MemoryPlace:
+def in_memory(analysis: Analysis, operand: Operand, span: Span) -> MemoryLvalue:
     """The same array or struct in the PE's memory."""
     match operand:
-        case MemoryPlace():
+        case MemoryLvalue():
             return operand
-        case CellPlace(kind, cell, path, True):
+        case CellLvalue(kind, cell, path, True):
             variable = materialize(analysis, cell, span)
             where = ir.Address(variable.name, path_offset(cell.type, path))
-            return MemoryPlace(kind, where, is_const=True)
-        case CellPlace(cell=cell):
+            return MemoryLvalue(kind, where, is_const=True)
+        case CellLvalue(cell=cell):
             return analysis.fail(
                 "comptime-var-address",
                 f"the comptime variable '{cell.name}' has no address at run time",
@@ -311,42 +311,44 @@ def in_memory(analysis: Analysis, operand: Operand, span: Span) -> MemoryPlace:
             )
         case Comptime(kind, value):
             constant = Cell("constant", kind, thaw(value), is_const=True)
-            return in_memory(analysis, CellPlace(kind, constant, (), True), span)
+            return in_memory(analysis, CellLvalue(kind, constant, (), True), span)
         case _:
             memory = analysis.new_memory(operand.type)
             store(analysis, memory, operand, span)
             return memory
 
 
-def indexed(analysis: Analysis, place: MemoryPlace, flat: ir.Value, element: Type) -> MemoryPlace:
+def indexed(
+    analysis: Analysis, lvalue: MemoryLvalue, flat: ir.Value, element: Type
+) -> MemoryLvalue:
     """Element of an array in memory at a run-time index, a 16-bit integer."""
     if types.is_byte(element):
-        byte = analysis.emit("byte_add", place.address, flat, type=ir.Type.PTR)
-        return MemoryPlace(element, byte, place.is_const)
+        byte = analysis.emit("byte_add", lvalue.address, flat, type=ir.Type.PTR)
+        return MemoryLvalue(element, byte, lvalue.is_const)
     words = types.num_words(element)
     step = flat
     if words != 1:
         step = analysis.emit("mul", flat, ir.Constant(words, flat.type), type=flat.type)
-    where = analysis.emit("ptr_add", place.address, step, type=ir.Type.PTR)
-    return MemoryPlace(element, where, place.is_const)
+    where = analysis.emit("ptr_add", lvalue.address, step, type=ir.Type.PTR)
+    return MemoryLvalue(element, where, lvalue.is_const)
 
 
 def address_of(analysis: Analysis, operand: Operand, span: Span) -> Operand:
-    """A pointer to a place or function."""
+    """A pointer to an lvalue or function."""
     match operand:
-        case BitsPlace():
+        case BitsLvalue():
             return _refuse_address(analysis, span)
-        case CellPlace(kind, cell, path, is_const):
+        case CellLvalue(kind, cell, path, is_const):
             _refuse_packed(analysis, cell, path, span)
             if not is_const and not analysis.is_comptime:
                 in_memory(analysis, operand, span)
             return Comptime(Pointer(kind, is_const), PointerValue(cell, path))
-        case MemoryPlace(kind, ir.Address(symbol, offset), is_const):
+        case MemoryLvalue(kind, ir.Address(symbol, offset), is_const):
             target = analysis.variable(symbol)
             return Comptime(Pointer(kind, is_const), PointerValue(target, (), offset))
-        case MemoryPlace(kind, ir.Constant(int() as value), is_const):
+        case MemoryLvalue(kind, ir.Constant(int() as value), is_const):
             return Comptime(Pointer(kind, is_const), PointerValue(None, (), value))
-        case MemoryPlace(kind, address, is_const):
+        case MemoryLvalue(kind, address, is_const):
             return Runtime(Pointer(kind, is_const), address)
         case Comptime(types.Function() as kind, FunctionValue() as function):
             return Comptime(Pointer(kind, is_const=True), PointerValue(function))
@@ -377,6 +379,6 @@ def _refuse_packed(analysis: Analysis, cell: Cell, path: Sequence[int], span: Sp
         owner = element_type(owner, index)
 
 
-def variable_place(variable: Variable, *, is_const: bool = False) -> MemoryPlace:
+def variable_place(variable: Variable, *, is_const: bool = False) -> MemoryLvalue:
     """The whole of a global."""
-    return MemoryPlace(variable.type, ir.Address(variable.name), is_const)
+    return MemoryLvalue(variable.type, ir.Address(variable.name), is_const)
