@@ -179,7 +179,7 @@ class Colliding(Foreign):
 
     def visit(self, weight: nn.Parameter, group: dict[str, Any], state: StateDict) -> None:
         assert weight.grad is not None
-        state["mean"] = torch.zeros_like(weight)
+        state["average"] = torch.zeros_like(weight)
 
 
 class Borrowing(Foreign):
