@@ -15,7 +15,7 @@ from openwafer.sdk.host import journal as journals
 from openwafer.sdk.host.final_state import read, write
 from openwafer.sdk.host.line_cycles import CodeCounters
 from openwafer.sdk.host.replay import replay
-from openwafer.sdk.program import FILE_NAME, file
+from openwafer.sdk.program import file
 from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
 from tests.sdk.door.small_program import small_program
 
@@ -26,10 +26,8 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "kept"
     folder.mkdir()
     monkeypatch.setenv(FINAL_STATE_VARIABLE, str(folder))
-    program = small_program(folder).program
-    file.write(program, folder / FILE_NAME)
-    options = RuntimeOptions(log_folder=None, journal=folder / "0000.journal")
-    runtime = Runtime(program, options)
+    monkeypatch.setenv(journals.JOURNAL_VARIABLE, str(folder))
+    runtime = Runtime(small_program(folder).program, RuntimeOptions(log_folder=None))
     runtime.load()
     runtime.run()
     runtime.launch("add", 2.0, 3)
@@ -40,35 +38,39 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def program_of(kept: Path) -> Path:
+    """The program that lies beside the journal."""
+    return next(kept.glob("*.program.zip"))
+
+
 def test_a_run_and_its_replays_leave_the_same_and_their_books_add_up(kept: Path) -> None:
-    assert list(faults(kept, kept, kept)) == []
+    assert list(faults(kept, kept)) == []
 
 
 def test_another_final_state_is_found(kept: Path) -> None:
     state = read(kept / "0000.npz")
     counts = dict(state.counts)
     write(replace(state, counts={**counts, "tasks": counts["tasks"] + 1}), kept / "0000.npz")
-    first, second = faults(kept, kept, kept)
+    first, second = faults(kept, kept)
     assert first == "run 0: the run and a replay: tasks are 19 and 18"
     assert second.startswith("run 0: the run and a replay with account and line cycles: tasks")
 
 
 def test_a_program_that_is_not_there_is_told_of(kept: Path) -> None:
-    (kept / FILE_NAME).unlink()
-    assert list(faults(kept, kept, kept)) == [
-        "run 0: its program was written over, or was never written"
-    ]
+    program_of(kept).unlink()
+    (fault,) = faults(kept, kept)
+    assert fault.startswith("run 0: there is no compiled program at ")
 
 
 def test_no_journal_at_all_is_a_fault(kept: Path) -> None:
     (kept / "0000.journal").unlink()
-    assert list(faults(kept, kept, kept)) == ["no run kept a journal"]
+    assert list(faults(kept, kept)) == ["no run kept a journal"]
 
 
 @pytest.fixture
 def books(kept: Path) -> tuple[Account, CodeCounters]:
     """What the run's replay has counted."""
-    program = file.read(kept / FILE_NAME)
+    program = file.read(program_of(kept))
     again = replay(program, kept / "0000.journal", has_account=True, has_line_cycles=True)
     assert again.booked is not None
     return again.simulator.account(), again.booked.counters
@@ -107,10 +109,10 @@ def test_a_suite_replays_each_of_its_runs(kept: Path, cycle: int, reason: str) -
     journal.entries[0] = replace(journal.entries[0], cycle=cycle)
     program = kept / "program"
     program.mkdir()
-    for name in (FILE_NAME, "0000.npz"):
-        shutil.move(kept / name, program)
+    for path in (program_of(kept), kept / "0000.npz"):
+        shutil.move(path, program)
     journals.write(journal, program / "0000.journal")
     to = "mkdir -p $OPENWAFER_JOURNAL $OPENWAFER_FINAL_STATE; cp *.npz $OPENWAFER_FINAL_STATE"
-    (program / "commands_wse3.sh").write_text(f"{to}; cp *.journal $OPENWAFER_JOURNAL\n")
+    (program / "commands_wse3.sh").write_text(f"{to}; cp *.journal *.zip $OPENWAFER_JOURNAL\n")
     (outcome,) = run_suite(kept, SuiteOptions("wse3", is_replayed=True), lambda _: None)
     assert (outcome.has_passed, reason in outcome.reason) == (not reason, True)

@@ -171,7 +171,7 @@ def _run_program(
     cycles = _cycles(place)
     reason = "" if exit_code == 0 else _reason(exit_code, output)
     if options.is_replayed and exit_code == 0:
-        folders = map(str, (states / "journals", folder, states / EngineKind.NATIVE))
+        folders = map(str, (states / "journals", states / EngineKind.NATIVE))
         again = (sys.executable, "-m", replayed.__name__, *folders)
         exit_code, told = _ran(again, place, environment, options.timeout_seconds)
         reason, output = _reason(exit_code, told) if exit_code else "", output + told

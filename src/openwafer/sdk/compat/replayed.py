@@ -1,7 +1,7 @@
 """Does runs again from their journals with all books kept, and checks what holds of every run.
 
-``python -m openwafer.sdk.compat.replayed JOURNALS PROGRAMS STATES`` looks at the journals and final
-states of a process, and at the programs below a folder; it prints what does not hold.
+``python -m openwafer.sdk.compat.replayed JOURNALS STATES`` looks at the journals of a process, with
+their programs beside, and at its final states; it prints what does not hold.
 """
 
 import sys
@@ -19,36 +19,28 @@ from openwafer.sdk.host.journal import Journal
 from openwafer.sdk.host.line_cycles import CodeCounters
 from openwafer.sdk.host.operations import Stop
 from openwafer.sdk.host.replay import replay
-from openwafer.sdk.program import FILE_NAME, file
-from openwafer.sdk.program.digest import digest_of
+from openwafer.sdk.program import file
 from openwafer.sdk.program.program import Program
 
 _OUTSIDE_OF_TASKS = [SlotState.NOTHING, SlotState.BLOCKED_TASK, SlotState.SWITCH]
 
 
-def faults(journals_folder: Path, programs_folder: Path, states: Path) -> Iterator[str]:
+def faults(folder: Path, states: Path) -> Iterator[str]:
     """What does not hold of runs and of their replays; nothing where all does.
 
     Args:
-        journals_folder: of one process.
-        programs_folder: has the programs that ran, at any depth.
+        folder: has the journals of one process, and their programs beside.
         states: final states of the same process.
     """
-    programs = {}
-    for path in programs_folder.rglob(FILE_NAME):
-        program = file.read(path)
-        programs[digest_of(program)] = program
-    kept = [journals.read(path) for path in sorted(journals_folder.glob("*.journal"))]
+    kept = [journals.read(path) for path in sorted(folder.glob("*.journal"))]
     left = iter(sorted(states.glob("*.npz")))
     if not kept:
         yield "no run kept a journal"
     for number, journal in enumerate(kept):
         state = next(left, None) if _has_stopped(journal) else None
-        if journal.program not in programs:
-            yield f"run {number}: its program was written over, or was never written"
-            continue
         try:
-            found = [*_faults_of_run(programs[journal.program], journal, state)]
+            program = file.read(journals.program_beside(folder, journal.program))
+            found = [*_faults_of_run(program, journal, state)]
         except OpenwaferError as raised:
             found = [one.message for one in raised.diagnostics]
         yield from (f"run {number}: {fault}" for fault in found)
