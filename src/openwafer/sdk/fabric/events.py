@@ -87,6 +87,10 @@ FOR_HOST: Final = EventKind.FINDING
 MOST_OF_PE: Final = 24
 """Events that a PE may note in a cycle."""
 _FIELD_MASK: Final = 255
+_COLOR_AND_LINK: Final = (1 << w.QUEUE_FIELD_SHIFT) - 1
+_KIND_BITS: Final = 5
+_SPAN_BITS: Final = 21
+"""Of cycles that fit beside a PE's number of 21 bits, a kind, a color and a link."""
 _DRAINED: Final = 1 << 17
 """Events of a band after which a machine that is recorded stops for the host to take them."""
 
@@ -197,12 +201,12 @@ def columns_of(rows: Rows, height: int) -> dict[str, NDArray[np.int64]]:
         rows: shape (n,).
         height: rows of PEs of the machine.
     """
-    rows = rows[np.lexsort([rows[name] for name in ("where", "kind", "pe", "cycle")])]
-    kind, pe, where, number = (rows[name] for name in ("kind", "pe", "where", "number"))
+    words = np.ascontiguousarray(rows.view(np.int64).reshape(-1, w.EVENT_WORDS).T)
+    kind, cycle, pe, where, number, data = words[:, _order(words)]
     is_pe, is_operation = pe >= 0, kind == EventKind.OPERATION
     has_more = is_operation | (kind == EventKind.LANDING)
     return {
-        "cycle": rows["cycle"],
+        "cycle": cycle,
         "x": np.where(is_pe, pe // height, -1),
         "y": np.where(is_pe, pe % height, -1),
         "kind": kind,
@@ -212,12 +216,23 @@ def columns_of(rows: Rows, height: int) -> dict[str, NDArray[np.int64]]:
         "slot": (where >> w.SLOT_FIELD_SHIFT & _FIELD_MASK) - 1,
         "place": (where >> w.PLACE_FIELD_SHIFT) - 1,
         "number": np.where(has_more, number & _FIELD_MASK, number),
-        "data": rows["data"],
+        "data": data,
         "other_color": np.where(has_more, number >> w.OTHER_COLOR_SHIFT & _FIELD_MASK, 0) - 1,
         "other_queue": np.where(is_operation, number >> w.OTHER_QUEUE_SHIFT & _FIELD_MASK, 0) - 1,
         "gap": np.where(is_operation, number >> w.GAP_SHIFT & w.MOST_GAP, 0),
         "turns": np.where(is_operation, number >> w.TURNS_SHIFT, 0),
     }
+
+
+def _order(words: Array) -> Array:
+    """The order of cycle, PE, kind, color and link; else events stay as they were noted."""
+    kind, cycle, pe, where, _, _ = words
+    low = ((pe + 1) << _KIND_BITS | kind) << w.QUEUE_FIELD_SHIFT | where & _COLOR_AND_LINK
+    span = cycle - cycle.min(initial=w.NEVER)
+    if span.max(initial=0) >> _SPAN_BITS:
+        return np.lexsort((low, cycle))
+    # One number for all sorts in an eighth of the time.
+    return np.argsort(span << (63 - _SPAN_BITS) | low, kind="stable")
 
 
 def event_of(kind: EventKind, cycle: int, number: int, data: int) -> Rows:
