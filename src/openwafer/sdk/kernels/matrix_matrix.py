@@ -108,8 +108,8 @@ class GemmPlan:
         return self.num_panels * self.product.peak_cycles(self.arch) / self.cycles
 
     def error_bound(self, a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
-        """Bound of each element's error: gamma(n) |A| |B| for n columns of A, with the padding, and
-        half of the least number of the sums' type for each product.
+        """Bound of each element's error: ``gamma(n) * |A| @ |B|`` for n columns of A, with the
+        padding, and half of the least number of the sums' type for each product.
 
         Args:
             a: (rows, inner), finite.

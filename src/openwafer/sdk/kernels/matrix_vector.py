@@ -106,8 +106,8 @@ class GemvPlan:
         return self.tile[1] + self.tree.num_additions(self.num_parts[1])
 
     def error_bound(self, a: NDArray[Any], x: NDArray[Any]) -> NDArray[np.float64]:
-        """Bound of the error of each element: gamma(num_roundings) |A| |x|, and half the least
-        number of the sums' type for each product.
+        """Bound of the error of each element: ``gamma(num_roundings) * |A| @ |x|``, and half of
+        the least number of the sums' type for each product.
 
         Args:
             a: (rows, columns), finite.
