@@ -44,7 +44,7 @@ class EventKind(IntEnum):
     LEFT = w.E_LEFT
     """A wavelet left its output queue to the router (color, queue, its 33 bits)."""
     ENTERED = w.E_ENTERED
-    """A wavelet came into an input queue (color, queue, link: the ramp, or the host)."""
+    """A wavelet came into an input queue (color, queue, a link that is the ramp or the host)."""
     TAKEN = w.E_TAKEN
     """A wavelet was taken from an input queue (color, queue, its 33 bits)."""
     FILTERED = w.E_FILTERED
