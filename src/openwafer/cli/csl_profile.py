@@ -38,7 +38,7 @@ class ProfileOptions:
         by: how PEs are grouped.
         rows: most rows of a table.
         run: which of the script's runs, from 1 on; None for the one with most cycles.
-        has_traffic: loads of links and colors, too.
+        has_record: the critical path, and loads of links and colors, too.
         rectangle: column, row, columns and rows of the PEs; None for all.
     """
 
@@ -46,7 +46,7 @@ class ProfileOptions:
     by: By = By.FILE
     rows: int = 20
     run: int | None = None
-    has_traffic: bool = False
+    has_record: bool = False
     rectangle: tuple[int, int, int, int] | None = None
 
 
@@ -71,8 +71,8 @@ def profile(  # noqa: PLR0913 - a command takes one for each option
         int | None,
         typer.Option(min=1, help="Which run of the script; by default that with most cycles."),
     ] = None,
-    has_traffic: Annotated[
-        bool, typer.Option("--links", help="Count what passes over links, too, by a record.")
+    has_record: Annotated[
+        bool, typer.Option("--path", help="The critical path and loads of links, too.")
     ] = False,
     rectangle: Annotated[
         tuple[int, int, int, int] | None,
@@ -88,7 +88,7 @@ def profile(  # noqa: PLR0913 - a command takes one for each option
     from openwafer.sdk.host import read_program
     from openwafer.sdk.host.journal import read
 
-    options = ProfileOptions(tuple(write or ()), by, rows, run, has_traffic, rectangle)
+    options = ProfileOptions(tuple(write or ()), by, rows, run, has_record, rectangle)
     program = read_program(out)
     if journal is None and script:
         raise typer.Exit(profile_script(script, options, out))
@@ -213,7 +213,7 @@ def _show_run(program: "Program", journal: "Journal", options: ProfileOptions) -
 
     region = None if options.rectangle is None else Region(*options.rectangle, num_elements=1)
     profile = profile_of_journal(
-        program, journal, Grouping(options.by), region=region, has_traffic=options.has_traffic
+        program, journal, Grouping(options.by), region=region, has_record=options.has_record
     )
     print(profile_text(profile, options.rows), end="")
     for path in options.files:

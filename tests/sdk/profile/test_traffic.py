@@ -70,7 +70,7 @@ def profile(folder: Path) -> Profile:
     with program.run(options) as run:
         run.launch("main")
     journal = journals.read(folder / "run.journal")
-    return profile_of_journal(program.program, journal, has_traffic=True)
+    return profile_of_journal(program.program, journal, has_record=True)
 
 
 def test_each_link_has_the_words_that_pass_over_it(profile: Profile) -> None:
@@ -92,6 +92,15 @@ def test_loads_stand_in_the_text_and_on_the_page(profile: Profile) -> None:
     assert "Ways into routers and cores" in profile_text(profile)
     assert "<h2>Links</h2>" in profile_page(profile)
     assert "Links" not in profile_page(replace(profile, traffic=None))
+
+
+def test_the_critical_path_is_that_of_the_words(profile: Profile) -> None:
+    path = profile.critical_path
+    assert path is not None
+    assert (path.segments[0].begin, path.segments[-1].end) == (0, path.cycles)
+    assert "hop" in profile_text(profile).partition("Critical path")[2]
+    assert "<h2>Critical path</h2>" in profile_page(profile)
+    assert "Critical path" not in profile_page(replace(profile, critical_path=None))
 
 
 def test_who_waits_is_told_with_the_color(profile: Profile) -> None:

@@ -1,6 +1,6 @@
 """The profile of a run: where its cycles went, by PEs, tasks, functions and lines."""
 
-from openwafer.sdk.profile.critical_path import critical_path, path_text
+from openwafer.sdk.profile.critical_path import critical_path
 from openwafer.sdk.profile.difference import difference_text
 from openwafer.sdk.profile.file import read_profile
 from openwafer.sdk.profile.forms import write_profile, write_timeline
@@ -8,7 +8,7 @@ from openwafer.sdk.profile.model import Profile
 from openwafer.sdk.profile.recorded import profile_of_journal
 from openwafer.sdk.profile.segments import Cost, CriticalPath, Reason, Segment
 from openwafer.sdk.profile.taking import Grouping, profile_of
-from openwafer.sdk.profile.text import profile_text
+from openwafer.sdk.profile.text import path_text, profile_text
 from openwafer.sdk.profile.wavelets import End, Wavelets, wavelets
 
 __all__ = [

@@ -6,6 +6,7 @@ from typing import Final
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.host import LineCycles
+from openwafer.sdk.profile.segments import CriticalPath
 
 MAIN: Final = "main"
 """The slot of the main thread; the others are `microthread 0` to `microthread 7`."""
@@ -198,6 +199,7 @@ class Profile:
         fabric_map: cycles by place on the fabric.
         totals: of all PEs.
         traffic: of links and colors, where the run was recorded.
+        critical_path: of the whole run, likewise.
     """
 
     program: str
@@ -214,6 +216,7 @@ class Profile:
     fabric_map: FabricMap
     totals: Totals
     traffic: Traffic | None = None
+    critical_path: CriticalPath | None = None
 
     @property
     def num_pes(self) -> int:

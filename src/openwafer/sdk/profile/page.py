@@ -1,6 +1,6 @@
 """A profile as one HTML page that needs nothing beside it: pictures are SVG, nothing runs."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,12 +12,15 @@ from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.profile import tables
 from openwafer.sdk.profile.advice import advice
 from openwafer.sdk.profile.model import FabricMap, MapLayer, Profile
-from openwafer.sdk.profile.text import share, summary
+from openwafer.sdk.profile.segments import CriticalPath, Reason, Segment
+from openwafer.sdk.profile.text import pe_of, remedy, share, summary
 
 SHADES: Final = 8
 """Steps of a map's color."""
 MAX_ROWS: Final = 100
 """Of a table of groups or functions."""
+MAX_SEGMENTS: Final = 500
+"""Of a critical path that are drawn, the longest."""
 _OPEN_SHARE: Final = 0.05
 """A source whose lines take more of the cycles is shown unfolded."""
 
@@ -39,6 +42,7 @@ def profile_page(profile: Profile) -> str:
         maps=tuple(_drawn(profile.fabric_map, layer) for layer in profile.fabric_map.layers),
         states=_bars(profile),
         advice=tuple(advice(profile)),
+        path=None if profile.critical_path is None else _path(profile.critical_path),
         roofs=tables.roofline(profile),
         sources=tuple(_sources(profile)),
         tasks=tables.by_task(profile),
@@ -48,6 +52,8 @@ def profile_page(profile: Profile) -> str:
         beats_of=tables.beats_of,
         main_cycles=tables.main_cycles,
         share=share,
+        remedy=remedy,
+        pe_of=pe_of,
     )
 
 
@@ -105,6 +111,31 @@ def _runs(steps: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 def _shade(layer: MapLayer, steps: Sequence[int], step: int, paths: Sequence[str]) -> Shade:
     own = [cycles for cycles, other in zip(layer.cycles, steps, strict=True) if other == step]
     return Shade(step / SHADES, "".join(paths), min(own), max(own))
+
+
+@dataclass(frozen=True)
+class DrawnPath:
+    """A critical path as a strip, a row a reason.
+
+    Attributes:
+        path: the whole.
+        rows: reasons, those of most cycles first, each with its segments that are drawn.
+    """
+
+    path: CriticalPath
+    rows: tuple[tuple[Reason, tuple[Segment, ...]], ...]
+
+
+def _path(path: CriticalPath) -> DrawnPath:
+    drawn = path.longest(MAX_SEGMENTS)
+    cycles = Counter[Reason]()
+    for one in path.segments:
+        cycles[one.reason] += one.cycles
+    rows = (
+        (reason, tuple(one for one in drawn if one.reason == reason))
+        for reason, _ in cycles.most_common()
+    )
+    return DrawnPath(path, tuple(row for row in rows if row[1]))
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from openwafer.diagnostics import error
 from openwafer.sdk.host import Region, read_record, replay
 from openwafer.sdk.host import journal as journals
 from openwafer.sdk.host.journal import Journal, program_beside
+from openwafer.sdk.profile.critical_path import critical_path
 from openwafer.sdk.profile.model import Profile
 from openwafer.sdk.profile.taking import Grouping, profile_of
 from openwafer.sdk.profile.traffic import with_traffic
-from openwafer.sdk.program import file
+from openwafer.sdk.program import file as programs
 from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.program import Program
 
@@ -22,7 +23,7 @@ def profile_of_journal(
     by: Grouping = Grouping.FILE,
     *,
     region: Region | None = None,
-    has_traffic: bool = False,
+    has_record: bool = False,
 ) -> Profile:
     """Do a run again with its time booked and its code counting, and take its profile.
 
@@ -31,7 +32,8 @@ def profile_of_journal(
         journal: of the run.
         by: how PEs are grouped.
         region: of the PEs whose time is looked at; None for all.
-        has_traffic: the run is recorded, too, for the loads of links and colors.
+        has_record: the run is recorded, too, for the loads of links and colors and the critical
+            path.
 
     Raises:
         OpenwaferError: the journal is of another program, something comes out otherwise, or there
@@ -42,12 +44,14 @@ def profile_of_journal(
         region.check(program)
         pes = [program.number_of(x, y) for _, _, x, y in region.pes()]
     with TemporaryDirectory() as folder:
-        record = Path(folder) / "run.record" if has_traffic else None
-        again = replay(program, journal, has_account=True, has_line_cycles=True, record=record)
+        file = Path(folder) / "run.record" if has_record else None
+        again = replay(program, journal, has_account=True, has_line_cycles=True, record=file)
         assert again.booked is not None
         profile = profile_of(again.booked, pes, by)
-        if record is not None:
-            profile = with_traffic(profile, read_record(record))
+        if file is not None:
+            record = read_record(file)
+            profile = with_traffic(profile, record)
+            profile = replace(profile, critical_path=critical_path(record, program))
     if journal.interrupted_at is None:
         return profile
     told = f"the user interrupted the run at cycle {journal.interrupted_at:,}"
@@ -72,7 +76,7 @@ def runs_in(folder: Path, program: Program | None = None) -> list[tuple[Program,
             help="profile a script that loads a program and runs it: SdkRuntime(...).load(), run()",
         )
     if program is None:
-        return [(file.read(program_beside(folder, one.program)), one) for one in kept]
+        return [(programs.read(program_beside(folder, one.program)), one) for one in kept]
     wanted = digest_of(program)
     runs = [(program, one) for one in kept if one.program == wanted]
     if not runs:

@@ -105,6 +105,11 @@ class CriticalPath:
         """How long it is."""
         return sum(one.cycles for one in self.segments)
 
+    def longest(self, number: int) -> tuple[Segment, ...]:
+        """So many of its longest segments, in the order of time."""
+        longest = sorted(self.segments, key=lambda one: -one.cycles)[:number]
+        return tuple(sorted(longest, key=lambda one: one.begin))
+
     def costs(self) -> tuple[Cost, ...]:
         """By reason and place, those first that most was spent on, or waited for."""
         parts: dict[tuple[Reason, str, int], list[Segment]] = {}

@@ -8,10 +8,13 @@ from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.profile import tables
 from openwafer.sdk.profile.advice import advice
 from openwafer.sdk.profile.model import Profile
+from openwafer.sdk.profile.segments import Cost, CriticalPath, Segment
 from openwafer.sdk.profile.tables import CodeTime
 
 MAX_ROWS: Final = 20
 """Of a table that may be long."""
+LEAST_SHARE: Final = 0.05
+"""Of a critical path: what helps against less is not said."""
 _MEMORY_BYTES: Final = WORD_BYTES * MEMORY_WORDS
 Rows: TypeAlias = list[Sequence[str]]
 _NO_CYCLES: Final = (
@@ -26,6 +29,7 @@ def profile_text(profile: Profile, max_rows: int = MAX_ROWS) -> str:
         _head(profile),
         _states(profile),
         _advice(profile),
+        *([] if profile.critical_path is None else _path(profile.critical_path, max_rows)),
         _groups(profile, max_rows),
         _code("task", tables.by_task(profile), profile, max_rows),
         _code("function", tables.by_function(profile), profile, max_rows),
@@ -35,6 +39,50 @@ def profile_text(profile: Profile, max_rows: int = MAX_ROWS) -> str:
         _memory(profile, max_rows),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def path_text(path: CriticalPath, max_rows: int = MAX_ROWS) -> str:
+    """A critical path as tables: costs, most first, with what helps, and its longest parts."""
+    return "\n\n".join(_path(path, max_rows)) + "\n"
+
+
+def _path(path: CriticalPath, max_rows: int) -> tuple[str, ...]:
+    costs: Rows = [("for", "color", "at", "cycles", "share", "waited", "what helps")]
+    costs += [
+        (
+            *_named(one),
+            f"{one.cycles:,}",
+            share(one.cycles, path.cycles),
+            f"{one.waited:,}",
+            remedy(one, path),
+        )
+        for one in path.costs()
+    ]
+    longest: Rows = [("for", "color", "at", "PE", "from", "to")]
+    longest += [
+        (*_named(one), pe_of(one), f"{one.begin:,}", f"{one.end:,}")
+        for one in path.longest(max_rows)
+    ]
+    num = f"{counted(path.cycles, 'cycle')} in {counted(len(path.segments), 'part')}"
+    title = f"Critical path, {num}: what decided the last cycle"
+    return (
+        table(title, costs, 3, max_rows, has_text_last=True),
+        table("Its longest parts", longest, 4),
+    )
+
+
+def _named(one: Cost | Segment) -> tuple[str, str, str]:
+    return one.reason, "" if one.color < 0 else str(one.color), one.where
+
+
+def remedy(cost: Cost, path: CriticalPath) -> str:
+    """What helps; empty against what takes little of the path, and nothing has waited for."""
+    return cost.remedy if cost.waited or cost.cycles >= LEAST_SHARE * path.cycles else ""
+
+
+def pe_of(one: Segment) -> str:
+    """Whose time a segment is."""
+    return "host" if one.x < 0 else f"({one.x}, {one.y})"
 
 
 def summary(profile: Profile) -> str:
