@@ -152,6 +152,72 @@ SHORT_ROUTES = """
   @set_color_config(1, 0, red, .{ .routes = .{ .rx = .{ WEST }, .tx = .{ RAMP } } });
 """
 
+WORDS = """
+const long: u16 = 400;
+const num_words: u16 = 40;
+var words: [long]u32;
+const all = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{long} -> words[i] });
+const some = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{num_words} -> words[i] });
+const other = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{num_words} -> words[i + num_words] });
+const first = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{1} -> words[i] });
+const red_in = @get_input_queue(2);
+const blue_in = @get_input_queue(3);
+const red_out = @get_output_queue(2);
+const blue_out = @get_output_queue(3);
+const to_red = @get_dsd(fabout_dsd, .{ .extent = num_words, .output_queue = red_out });
+const got_id = @get_data_task_id(red_in);
+var num_got: u16 = 0;
+comptime {
+  @bind_data_task(got, got_id);
+  @initialize_queue(red_in, .{ .color = red });
+  @initialize_queue(blue_in, .{ .color = blue });
+  @initialize_queue(red_out, .{ .color = red });
+  @initialize_queue(blue_out, .{ .color = blue });
+}
+"""
+BLOCKED = """
+const to_blue = @get_dsd(fabout_dsd, .{ .extent = long, .output_queue = blue_out });
+const from_blue = @get_dsd(fabin_dsd, .{ .extent = long, .input_queue = blue_in });
+task got(word: u32) void {
+  num_got += 1;
+  if (num_got == num_words) { sys.unblock_cmd_stream(); }
+}
+fn main() void {
+  if (x == 0) {
+    @mov32(to_red, some, .{ .async = true, .activate = done });
+    @mov32(to_blue, all, .{ .async = true });
+  } else {
+    if (is_slow) { @block(got_id); }
+    @mov32(all, from_blue, .{ .async = true, .unblock = got_id });
+  }
+}
+"""
+BLOCKED_ROUTES = """
+  @set_color_config(0, 0, blue, .{ .routes = .{ .rx = .{ RAMP }, .tx = .{ EAST } } });
+  @set_color_config(1, 0, blue, .{ .routes = .{ .rx = .{ WEST }, .tx = .{ RAMP } } });
+"""
+
+BLOCKS_ITSELF = """
+const to_blue = @get_dsd(fabout_dsd, .{ .extent = 1, .output_queue = blue_out });
+const from_blue = @get_dsd(fabin_dsd, .{ .extent = num_words, .input_queue = blue_in });
+task got(word: u32) void {
+  if (is_slow) { @block(got_id); }
+  num_got += 1;
+  if (num_got == num_words) { sys.unblock_cmd_stream(); }
+  @mov32(to_blue, first, .{ .async = true, .unblock = got_id });
+}
+fn main() void {
+  if (x == 0) {
+    @mov32(to_red, some, .{ .async = true });
+    @mov32(other, from_blue, .{ .async = true, .activate = done });
+  }
+}
+"""
+BLOCKS_ITSELF_ROUTES = """
+  @set_color_config(1, 0, blue, .{ .routes = .{ .rx = .{ RAMP }, .tx = .{ WEST } } });
+  @set_color_config(0, 0, blue, .{ .routes = .{ .rx = .{ EAST }, .tx = .{ RAMP } } });
+"""
+
 
 @dataclass(frozen=True)
 class Bottleneck:
@@ -169,7 +235,12 @@ BOTTLENECKS = {
     "one bank": Bottleneck(ONE_BANK),
     "a shared link": Bottleneck(STREAM, STREAM_ROUTES, (4, 2), (4, 2)),
     "a short queue": Bottleneck(SHORT_QUEUE, SHORT_ROUTES, (2, 1), (2, 1), "wse2"),
+    "a blocked task": Bottleneck(WORDS + BLOCKED, SHORT_ROUTES + BLOCKED_ROUTES, (2, 1), (2, 1)),
 }
+TASK_THAT_BLOCKS_ITSELF = Bottleneck(
+    WORDS + BLOCKS_ITSELF, SHORT_ROUTES + BLOCKS_ITSELF_ROUTES, (2, 1), (2, 1)
+)
+"""Until an operation of one word has ended, which is over before its next task could begin."""
 
 
 def path_of(folder: Path, program: Bottleneck, *, is_slow: bool) -> CriticalPath:

@@ -13,7 +13,7 @@ from openwafer.sdk.fabric import Scope, SimulatorOptions
 from openwafer.sdk.host.record import RecordFile
 from openwafer.sdk.profile import CriticalPath, Reason, critical_path, path_text
 from tests.sdk.fabric.random_machines import CYCLES, build, random_machine
-from tests.sdk.profile.bottlenecks import BOTTLENECKS, path_of
+from tests.sdk.profile.bottlenecks import BOTTLENECKS, TASK_THAT_BLOCKS_ITSELF, path_of
 from tests.sdk.profile.two_commands import two_commands
 
 
@@ -31,6 +31,7 @@ GAINS: dict[str, Callable[[CriticalPath], float]] = {
     "one bank": lambda path: spent(path, Reason.BANK),
     "a shared link": lambda path: spent(path, Reason.LINK),
     "a short queue": lambda path: waited(path, Reason.FULL),
+    "a blocked task": lambda path: waited(path, Reason.BLOCKED),
 }
 
 
@@ -41,6 +42,13 @@ def test_what_the_path_says_is_gained_without_the_bottleneck(name: str, tmp_path
     gain = slow.cycles - fast.cycles
     assert gain > slow.cycles / 5
     assert GAINS[name](slow) == pytest.approx(gain, rel=0.1)
+
+
+def test_a_block_that_ends_before_the_next_task_could_begin_costs_nothing(tmp_path: Path) -> None:
+    slow = path_of(tmp_path / "slow", TASK_THAT_BLOCKS_ITSELF, is_slow=True)
+    fast = path_of(tmp_path / "fast", TASK_THAT_BLOCKS_ITSELF, is_slow=False)
+    assert slow.cycles == fast.cycles
+    assert waited(slow, Reason.BLOCKED) == 0
 
 
 @pytest.mark.parametrize("first", [0, 20])

@@ -121,6 +121,21 @@ class Pe:
         """The step in which a wavelet of a queue started a task."""
         return self._choices.get((queue, cycle))
 
+    def began(self, chosen: int) -> int:
+        """When the task began that was chosen in a step; that of the choice if it has not."""
+        following = self.steps[chosen + 1 : chosen + 2]
+        return following[0].at if following else self.steps[chosen].at
+
+    def did_vectors(self, number: int) -> bool:
+        """Whether the task that a step belongs to has begun a vector operation by then."""
+        end = self.steps[number].at
+        while number >= 0 and self.steps[number].kind != EventKind.TASK:
+            if self.steps[number].kind == EventKind.OPERATION:
+                return True
+            number -= 1
+        begin = self.steps[max(number, 0)].at
+        return bisect_left(self.own, (begin,)) < bisect_left(self.own, (end + 1,))
+
     @cached_property
     def _by_slot(self) -> dict[int, list[Operation]]:
         ended = sorted((one for one in self.operations if one.end), key=lambda one: one.end or 0)

@@ -179,15 +179,19 @@ class Walk:
 
     def _from_choice(self, pe: int, number: int) -> _State | None:
         """A task was chosen: once the one before had ended, and once it could run."""
-        own, history = self._history.pes[pe], self._history
+        own, task_cycles = self._history.pes[pe], self._history.timing.task_cycles
         step = own.steps[number]
         ended = own.steps[number - 1].at if number else -1
         cause, cycle = self._cause_of(pe, own, step)
-        freed = max((at for at, _ in own.unblocked if at <= step.at), default=-1)
+        freed, slot = _last(own.unblocked, step.at) or (-1, MAIN)
         where = self._entry(pe, step.number)
-        if freed > max(ended, cycle) and step.at > max(ended, cycle) + history.timing.task_cycles:
-            slot = next(slot for at, slot in own.unblocked if at == freed)
-            self._add(freed, pe, Reason.BLOCKED, where, -1, step.at - max(ended, cycle))
+        if number and step.data != _COMMAND and own.began(number) > step.at + task_cycles:
+            # It began as long behind the one before as any does, whenever it was chosen.
+            self._add(ended, pe, Reason.SWITCH, where)
+            return _AtStep(pe, number - 1)
+        if freed > max(ended, cycle) and step.at > max(ended, cycle) + task_cycles:
+            could = max(cycle + task_cycles, self._could_follow(own, number))
+            self._add(freed, pe, Reason.BLOCKED, where, -1, max(0, own.began(number) - could))
             one = own.ended_at(slot, freed)
             return None if one is None else _AtBeat(pe, one, freed)
         if number and ended >= cycle:
@@ -195,6 +199,14 @@ class Walk:
             return _AtStep(pe, number - 1)
         self._add(cycle, pe, Reason.SWITCH, where)
         return cause
+
+    def _could_follow(self, own: Pe, number: int) -> int:
+        """When a task that is chosen at a step could have begun for the one before."""
+        if number == 0:
+            return 0
+        timing, ended = self._history.timing, own.steps[number - 1].at
+        did_vectors = own.did_vectors(number - 1)
+        return ended + (timing.switch_cycles if did_vectors else timing.wavelet_switch_cycles)
 
     def _cause_of(self, pe: int, own: Pe, step: Step) -> tuple[_State | None, int]:
         """What made a task ready to run, and when."""
@@ -427,6 +439,12 @@ def _launches(history: History) -> list[int]:
 def _last_two(events: Sequence[tuple[int, int]], begin: int, end: int) -> Iterator[int]:
     number = bisect_left(events, (end + 1, -1))
     return (at for at, _ in events[max(0, number - 3) : number] if begin <= at)
+
+
+def _last(events: Sequence[tuple[int, int]], cycle: int) -> tuple[int, int] | None:
+    """The last one up to a cycle."""
+    number = bisect_left(events, (cycle + 1, -1))
+    return events[number - 1] if number else None
 
 
 def _at_cycle(events: Sequence[tuple[int, int]], cycle: int) -> int | None:
