@@ -6,6 +6,7 @@ import pytest
 from openwafer.sdk import kernels
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.kernels import Shape, Tree
+from openwafer.sdk.kernels.running import BROADCAST_CYCLES, REDUCE_CYCLES, compiled, cycles_of
 from openwafer.sdk.kernels.trees import best_tree
 
 TREES = (Tree(Shape.STAR), Tree(Shape.CHAIN), Tree(Shape.TREE), Tree(Shape.TWO_PHASE, 4))
@@ -24,6 +25,27 @@ def assert_close(size: tuple[int, int], length: int, arch: str, tree: Tree | Non
 )
 def test_a_sum_takes_what_the_model_says(tree: Tree, arch: str) -> None:
     assert_close((16, 1), 48, arch, tree)
+
+
+@pytest.mark.parametrize("arch", list(Arch))
+def test_a_chain_takes_exactly_what_its_instructions_and_words_say(arch: Arch) -> None:
+    plan = kernels.plan_collective("reduce", (3, 1), 16, arch=arch, tree=Tree(Shape.CHAIN))
+    assert plan.run(np.ones((3, 1, 16), np.float32)).cycles == plan.cycles
+
+
+@pytest.mark.parametrize(
+    ("what", "sender", "cycles"), [("reduce", 1, REDUCE_CYCLES), ("broadcast", 0, BROADCAST_CYCLES)]
+)
+def test_the_instructions_that_plans_count_are_those_of_the_program(
+    what: str, sender: int, cycles: int
+) -> None:
+    plan = kernels.plan_collective(what, (2, 1), 16, tree=Tree(Shape.CHAIN))
+    with compiled("collectives", plan.arch, plan.params).run(line_cycles=True) as run:
+        run["values"] = np.ones((2, 1, 16), np.float32)
+        run.launch("main")
+        assert cycles_of(run, plan.arch) == plan.cycles
+        lines = [line for line in run.line_cycles(sender) if line.file == f"<kernels/{what}/pe>"]
+    assert sum(line.taken for line in lines) == cycles
 
 
 @pytest.mark.parametrize("arch", list(Arch))

@@ -56,7 +56,8 @@ def test_a_larger_product_on_any_rectangle_is_within_its_bound(plan: GemvPlan, s
     ("shape", "size", "arch", "precision"),
     [
         ((48, 40), (4, 3), "wse2", "f32"),
-        ((128, 64), (2, 4), "wse3", "f16"),
+        ((128, 64), (2, 4), "wse2", "f16"),
+        ((64, 64), (4, 4), "wse2", "f16-f32"),
     ],
 )
 def test_a_product_takes_what_its_plan_says(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.arch.pace import vector_cycles
+from openwafer.sdk.arch.pace import VectorShape, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.precision import (
@@ -19,8 +19,10 @@ from openwafer.sdk.kernels.precision import (
     precision_of,
 )
 from openwafer.sdk.kernels.running import (
+    BROADCAST_CYCLES,
     CODE_BYTES,
-    START_CYCLES,
+    LOOK_CYCLES,
+    REDUCE_CYCLES,
     Result,
     check_memory,
     check_rectangle,
@@ -28,7 +30,7 @@ from openwafer.sdk.kernels.running import (
     compiled,
     cycles_of,
     known_arch,
-    phase_cycles,
+    transfer_cycles,
 )
 from openwafer.sdk.kernels.trees import MAX_ELEMENTS, Shape, Tree, best_tree, broadcast_cycles
 
@@ -94,23 +96,27 @@ class CollectivePlan:
 
     @property
     def cycles(self) -> int:
-        """Cycles by the published model, and those of the start."""
+        """Cycles by the published model, and those of the instructions around each transfer."""
         words, arch = self.num_wavelets, self.arch
         generation = GENERATIONS[arch]
-        phases: list[float] = []
+        phases: list[float] = [LOOK_CYCLES]
         if self._is_widened:
-            phases.append(vector_cycles(VECTOR_OPS["fh2s"], self.length, generation))
+            shape = VectorShape(num_registers=2)
+            phases.append(vector_cycles(VECTOR_OPS["fh2s"], self.length, generation, shape))
+            # What comes next waits for the results.
+            phases.append(generation.timing.drain_cycles - 1)
+        sending = transfer_cycles(REDUCE_CYCLES, arch)
         if self.row_tree:
             # The root and its neighbours begin last; a chain begins at the other end.
             is_late = self.row_tree.shape is not Shape.CHAIN
             late = generation.timing.hop_cycles * (self.columns - 1) if is_late else 0
-            phases.append(self.row_tree.cycles(self.columns, words, arch) + late)
+            phases.append(sending + self.row_tree.cycles(self.columns, words, arch) + late)
         if self.column_tree:
-            phases.append(self.column_tree.cycles(self.rows, words, arch))
+            phases.append(sending + self.column_tree.cycles(self.rows, words, arch))
         if self.collective.has_broadcast:
+            phases.append(transfer_cycles(BROADCAST_CYCLES, arch))
             phases.append(broadcast_cycles(self.rows, self.columns, words, arch))
-        between = max(0, len(phases) - 1) * phase_cycles(arch)
-        return round(START_CYCLES[arch] + sum(phases) + between)
+        return round(sum(phases))
 
     @property
     def num_additions(self) -> int:
@@ -144,7 +150,7 @@ class CollectivePlan:
         check_shape("values", values, (*shape, self.length))
         padded = np.zeros((*shape, self.length + self.padding), values.dtype)
         padded[..., : self.length] = values
-        program = compiled("collectives", self.arch, self._params())
+        program = compiled("collectives", self.arch, self.params)
         name = "given" if self._is_widened else "values"
         with program.run(check=check) as run:
             if self.collective.has_sum:
@@ -159,7 +165,9 @@ class CollectivePlan:
     def _is_widened(self) -> bool:
         return self.precision is Precision.F16_F32
 
-    def _params(self) -> dict[str, Param]:
+    @property
+    def params(self) -> dict[str, Param]:
+        """Of its program."""
         row, column = self.row_tree or Tree(Shape.CHAIN), self.column_tree or Tree(Shape.CHAIN)
         return {
             "rows": self.rows,

@@ -16,11 +16,17 @@ from openwafer.sdk.kernels.precision import (
     named_precision,
     precision_of,
 )
-from openwafer.sdk.kernels.products import FRONT_BYTES, Product, tile_length, tile_multiples
+from openwafer.sdk.kernels.products import (
+    FRONT_BYTES,
+    Product,
+    tile_length,
+    tile_multiples,
+    zeros_cycles,
+)
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
+    LOOK_CYCLES,
     MEMORY_BYTES,
-    START_CYCLES,
     Result,
     check_memory,
     check_rectangle,
@@ -28,11 +34,15 @@ from openwafer.sdk.kernels.running import (
     compiled,
     cycles_of,
     known_arch,
-    phase_cycles,
 )
 
 _MOST_PANELS: Final = 64
 """Of a PE that a plan tries."""
+_MAIN_CYCLES: Final = 74
+"""Of the first task's instructions: routes are set, and transfers begin both ways."""
+_PANEL_CYCLES: Final = 117
+"""Of the instructions of three tasks for a panel: two that note its halves, and one that begins
+the next panel's transfers, without the product."""
 
 
 @dataclass(frozen=True)
@@ -92,15 +102,20 @@ class GemmPlan:
 
     @property
     def cycles(self) -> int:
-        """Predicted cycles: the first panels arrive, and then all are multiplied."""
+        """Predicted cycles: the first panels arrive, and then all are multiplied.
+
+        Beats of a PE are those of its products, of the words that it receives and of its own ones.
+        """
         timing = GENERATIONS[self.arch].timing
-        # Three tasks a panel, two of which set routes and counters.
-        of_panel = self.product.cycles(self.arch) + self.words + 5 * phase_cycles(self.arch)
+        of_tasks = _PANEL_CYCLES + 3 * timing.switch_cycles
+        of_panel = self.product.cycles(self.arch) + self.words + of_tasks
+        own_a, own_b = self.tile[0] / self.columns, self.tile[1] / self.rows
+        sent = self.words * (own_a + own_b) / sum(self.tile)
         hops = timing.hop_cycles * (self.rows + self.columns)
-        zeros = self.tile[0] * self.tile[1] // 2
-        return round(
-            START_CYCLES[self.arch] + zeros + self.words + hops + self.num_panels * of_panel
-        )
+        front = FRONT_BYTES // self.precision.sums.itemsize
+        zeros = zeros_cycles(front + self.tile[0] * self.tile[1], self.precision, self.arch)
+        begin = LOOK_CYCLES + _MAIN_CYCLES + zeros + hops
+        return round(begin + self.num_panels * (sent + of_panel))
 
     @property
     def share_of_peak(self) -> float:
@@ -133,7 +148,7 @@ class GemmPlan:
         for name, values, shape in (("A", a, self.shape[:2]), ("B", b, self.shape[1:])):
             precision_of(self.precision, values.dtype)
             check_shape(name, values, shape)
-        program = compiled("gemm", self.arch, self._params())
+        program = compiled("gemm", self.arch, self.params)
         with program.run(check=check) as run:
             run["A"], run["B"] = self._tiles_of_a(a), self._tiles_of_b(b)
             run.launch("main")
@@ -161,7 +176,9 @@ class GemmPlan:
         whole = blocks.reshape(self.rows * rows, self.columns * columns)
         return whole[: self.shape[0], : self.shape[2]].copy()
 
-    def _params(self) -> dict[str, Param]:
+    @property
+    def params(self) -> dict[str, Param]:
+        """Of its program."""
         return {
             "rows": self.rows,
             "columns": self.columns,

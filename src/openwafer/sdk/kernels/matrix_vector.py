@@ -15,11 +15,19 @@ from openwafer.sdk.kernels.precision import (
     named_precision,
     precision_of,
 )
-from openwafer.sdk.kernels.products import FRONT_BYTES, Product, tile_length, tile_multiples
+from openwafer.sdk.kernels.products import (
+    FRONT_BYTES,
+    Product,
+    tile_length,
+    tile_multiples,
+    zeros_cycles,
+)
 from openwafer.sdk.kernels.running import (
+    BROADCAST_CYCLES,
     CODE_BYTES,
+    LOOK_CYCLES,
     MEMORY_BYTES,
-    START_CYCLES,
+    REDUCE_CYCLES,
     Result,
     check_memory,
     check_rectangle,
@@ -27,7 +35,7 @@ from openwafer.sdk.kernels.running import (
     compiled,
     cycles_of,
     known_arch,
-    phase_cycles,
+    transfer_cycles,
 )
 from openwafer.sdk.kernels.trees import Shape, Tree, best_tree, broadcast_cycles
 
@@ -97,8 +105,12 @@ class GemvPlan:
         summed = self.tree.cycles(num_along, rows // self.precision.in_wavelet, self.arch)
         is_late = self.along == "columns" and self.tree.shape is not Shape.CHAIN
         late = generation.timing.hop_cycles * (self.columns - 1) if is_late else 0
-        phases = sent + self.product.cycles(self.arch) + summed + late
-        return round(START_CYCLES[self.arch] + phases + phase_cycles(self.arch))
+        # Sums are set to zero while x arrives, and both take beats.
+        front = FRONT_BYTES // self.precision.sums.itemsize
+        phases = sent + zeros_cycles(front + rows, self.precision, self.arch)
+        phases += self.product.cycles(self.arch) + summed + late
+        around = sum(transfer_cycles(n, self.arch) for n in (BROADCAST_CYCLES, REDUCE_CYCLES))
+        return round(LOOK_CYCLES + phases + around)
 
     @property
     def num_roundings(self) -> int:
@@ -131,7 +143,7 @@ class GemvPlan:
         for name, values, shape in (("A", a, self.shape), ("x", x, self.shape[1:])):
             precision_of(self.precision, values.dtype)
             check_shape(name, values, shape)
-        program = compiled("gemv", self.arch, self._params())
+        program = compiled("gemv", self.arch, self.params)
         with program.run(check=check) as run:
             run["A"] = self._tiles(a)
             begins = ("x", slice(None), 0) if self.along == "rows" else ("x", 0, slice(None))
@@ -149,7 +161,9 @@ class GemvPlan:
         tiles = by_columns.reshape(first, second, rows * columns)
         return tiles.swapaxes(0, 1) if self.along == "rows" else tiles
 
-    def _params(self) -> dict[str, Param]:
+    @property
+    def params(self) -> dict[str, Param]:
+        """Of its program."""
         return {
             "rows": self.rows,
             "columns": self.columns,

@@ -8,10 +8,13 @@ from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.kernels.precision import Precision
+from openwafer.sdk.kernels.running import DESCRIPTOR_CYCLES
 
 _OPERATION: Final = {Precision.F32: "fmacs", Precision.F16: "fmach", Precision.F16_F32: "fmachs"}
 _STEP: Final = 16
 """Columns of A for whose factors ``<kernels/product/pe>`` waits at once."""
+_LOOP_CYCLES: Final = 7
+"""Of the loop over columns of B, beside its iterations."""
 FRONT_BYTES: Final = 4
 """In front of sums, so that their reads do not take turns with those of A."""
 
@@ -40,16 +43,27 @@ class Product:
     def cycles(self, arch: Arch) -> int:
         """Cycles: of its operations, a load for each of them, and the pauses between groups."""
         generation = GENERATIONS[arch]
-        timing = generation.timing
+        timing, latency = generation.timing, generation.timing.load_latency
         operation = vector_cycles(VECTOR_OPS[_OPERATION[self.precision]], self.rows, generation)
-        # Loads wait for the results before them, and the first operation for the last load.
-        pause = timing.drain_cycles + timing.load_latency + timing.loop_cycles
-        of_column = self.inner * (operation + 1) + ceil(self.inner / _STEP) * pause
-        return self.columns * (of_column + timing.loop_cycles + timing.load_latency)
+        steps, rest = divmod(self.inner, _STEP)
+        # Factors come from a pointer that is loaded, moved on and kept; the move waits for results.
+        pauses = steps * (2 * latency + 1 + timing.drain_cycles)
+        if rest:
+            pauses += 3 + timing.drain_cycles + (latency - 1 if steps else 0)
+        # Three registers are loaded, and the descriptor of the sums is moved on.
+        of_column = self.inner * (operation + 1) + pauses + 3 + 5 + timing.loop_cycles
+        others = 0 if self.precision is Precision.F32 else 2
+        return 2 * DESCRIPTOR_CYCLES + 1 + others + _LOOP_CYCLES + self.columns * of_column
 
     def peak_cycles(self, arch: Arch) -> float:
         """Cycles of its multiply-adds alone at the most that the datapath does."""
         return self.num_products / VECTOR_OPS[_OPERATION[self.precision]].rates[arch]
+
+
+def zeros_cycles(num_sums: int, precision: Precision, arch: Arch) -> int:
+    """Beats in which sums are set to zero."""
+    operation = "fmovh" if precision is Precision.F16 else "fmovs"
+    return vector_cycles(VECTOR_OPS[operation], num_sums, GENERATIONS[arch])
 
 
 def tile_multiples(precision: Precision) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, MEMORY_WORDS, WORD_BYTES, Arch
+from openwafer.sdk.arch.pace import load_cycles
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.door.compiled import Compiled, Param, compile_layout
 from openwafer.sdk.door.run import Run
@@ -25,8 +26,14 @@ CODE_BYTES: Final = 6 * 1024
 """Kept for code, stack and what the host's copies need (published: 4,176 bytes)."""
 MARGIN: Final = (7, 2)
 """Columns and rows of the fabric that the host's transport takes beside a rectangle."""
-START_CYCLES: Final = {Arch.WSE2: 28, Arch.WSE3: 34}
-"""Of a kernel's first task and of its two looks at the clock, beside what a model counts."""
+LOOK_CYCLES: Final = 3
+"""Of a look at the clock, an instruction for each of its words."""
+DESCRIPTOR_CYCLES: Final = 5
+"""Of the instructions that make a descriptor of an address which is known when they run."""
+REDUCE_CYCLES: Final = 2
+"""Of the instructions of ``<kernels/reduce/pe>`` until a PE sends its own values."""
+BROADCAST_CYCLES: Final = DESCRIPTOR_CYCLES
+"""Of the instructions of ``<kernels/broadcast/pe>`` until the root sends."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +60,15 @@ def known_arch(name: str) -> Arch:
     return Arch(name)
 
 
-def phase_cycles(arch: Arch) -> int:
-    """Cycles between two phases of a kernel: the first one's end activates a task."""
+def transfer_cycles(num_instructions: int, arch: Arch) -> int:
+    """Cycles of a transfer beside its words and their way, which models count.
+
+    They are those of the sender's instructions, of its two registers, until its first beat, and at
+    the receiver from the last beat, which is one of the words, to the task that is activated.
+    """
     timing = GENERATIONS[arch].timing
-    return timing.task_cycles + timing.switch_cycles
+    begin = num_instructions + load_cycles(2, timing.load_latency) + timing.beat_cycles
+    return begin + timing.task_cycles - 1
 
 
 def check_rectangle(rows: int, columns: int, arch: Arch) -> None:
