@@ -8,7 +8,7 @@ host never waits for the GPU on behalf of weights.
 
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -263,6 +263,10 @@ class CudaDevice:
 
     def watch(self, held: Iterable[torch.Tensor] = ()) -> None:
         """See ``Device``. The allocator knows its bytes at all times."""
+
+    def watch_room(self) -> Callable[[], bool]:
+        """See :class:`~openwafer.training.stream.device.device.Device`."""
+        return lambda: True
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:
         """See ``Device``. The allocator counts them."""

@@ -53,6 +53,7 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
     Attributes:
         used_bytes: bytes alive now.
         peak_bytes: the largest ``used_bytes`` since :meth:`reset_peak`.
+        crest_bytes: the largest since :meth:`begin_crest`.
         budget_bytes: the cap; passing it raises ``device-budget-exceeded``. ``None`` is no cap.
         call: calls an operator with its arguments.
     """
@@ -62,6 +63,7 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
         self.budget_bytes = budget_bytes
         self.used_bytes = 0
         self.peak_bytes = 0
+        self.crest_bytes = 0
         self.is_paused = False
         self.call: Call = call_operator
         self._num_bytes: dict[weakref.ref[torch.UntypedStorage], int] = {}
@@ -71,6 +73,11 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
     def reset_peak(self) -> None:
         """Start a new peak from the bytes alive now."""
         self.peak_bytes = self.used_bytes
+
+    def begin_crest(self) -> int:
+        """Start a new crest from the bytes alive now, which are returned."""
+        self.crest_bytes = self.used_bytes
+        return self.used_bytes
 
     def paused(self) -> AbstractContextManager[None]:
         """While open, what operators return lies in host memory and does not count."""
@@ -96,6 +103,7 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
         self._see_peak(tensor)
 
     def _see_peak(self, tensor: torch.Tensor) -> None:
+        self.crest_bytes = max(self.crest_bytes, self.used_bytes)
         if self.used_bytes > self.peak_bytes:
             self.peak_bytes = self.used_bytes
             if self.budget_bytes is not None and self.used_bytes > self.budget_bytes:
@@ -208,6 +216,14 @@ class Device(Protocol):
 
         Args:
             held: tensors that are on the device already.
+        """
+
+    def watch_room(self) -> Callable[[], bool]:
+        """Watch what the code that follows takes.
+
+        Returns:
+            Says, once it has run, whether it may run a second time within the budget, beside what
+            it has left; yes where nothing is metered.
         """
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -364,6 +380,14 @@ class CpuDevice:
         self._pass.enter_context(self.meter)
         for tensor in held:
             self.meter.count(tensor)
+
+    def watch_room(self) -> Callable[[], bool]:
+        """See :class:`Device`."""
+        budget, meter = self.budget_bytes, self.meter
+        if budget is None or not self._is_metering:
+            return lambda: True
+        before = meter.begin_crest()
+        return lambda: meter.used_bytes + meter.crest_bytes - before <= budget
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:
         """See :class:`Device`."""

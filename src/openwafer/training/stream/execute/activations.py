@@ -344,21 +344,32 @@ class RecomputeFrame(Frame):
         self._num_writes = weights.num_writes
         self._takes_checksums = not call.state.is_rehearsed
         self._is_rehearsal = False
+        self._has_room = weights.device.watch_room() if self._takes_checksums else None
 
     def end_forward(self) -> None:
         """See, at a layer's first call, that it saves the same bits when it runs again.
 
+        No plan counts that: where the device has no room for it beside the forward, the backward
+        pass sees it, which runs the layer again in any case.
+
         Raises:
             OpenwaferError: ``recompute-differs``, ``recompute-input-changed``.
         """
-        if not self._takes_checksums:
+        if self._has_room is None or not self._has_room():
             return
         self._is_rehearsal = True
-        # A layer with a backward of its own inside needs the tensors themselves. Whoever collects
-        # outputs of inner modules meanwhile, by a context variable, is not given them twice.
-        with suppress(_WantedInsideError):
-            Context().run(self._run_again)
-        self._is_rehearsal = self._takes_checksums = False
+        # A GPU tells its room by this error.
+        with suppress(torch.OutOfMemoryError):
+            # A layer with a backward of its own inside needs the tensors themselves. Whoever
+            # collects outputs of inner modules meanwhile, by a context variable, is not given them
+            # twice.
+            with suppress(_WantedInsideError):
+                Context().run(self._run_again)
+            self._end_checks()
+        self._is_rehearsal = False
+
+    def _end_checks(self) -> None:
+        self._takes_checksums = False
         self._call.state.is_rehearsed = True
 
     def _pack_activation(self, tensor: torch.Tensor) -> object:
@@ -374,6 +385,7 @@ class RecomputeFrame(Frame):
             raise _WantedInsideError
         if packed not in self._collected:
             self._run_again()
+            self._end_checks()
         return self._collected.pop(packed)
 
     def _run_again(self) -> None:
