@@ -81,6 +81,12 @@ def test_the_model_is_near_what_was_published_for_a_chain() -> None:
     assert Tree(Shape.CHAIN).cycles(512, 4096, Arch.WSE2) == pytest.approx(7218, rel=0.01)
 
 
+@pytest.mark.parametrize("group", [1, 6, 9])
+def test_two_phases_with_one_group_or_groups_of_one_are_a_chain(group: int) -> None:
+    cycles = [tree.cycles(6, 50, Arch.WSE3) for tree in (Tree(Shape.TWO_PHASE, group), TREES[1])]
+    assert cycles[0] == cycles[1]
+
+
 def test_more_words_go_by_star_by_tree_in_two_phases_and_by_chain() -> None:
     shapes = [best_tree(64, n, n, Arch.WSE2).shape for n in (1, 10, 100, 4000)]
     assert shapes == [Shape.STAR, Shape.TREE, Shape.TWO_PHASE, Shape.CHAIN]

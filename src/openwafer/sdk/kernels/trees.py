@@ -77,7 +77,9 @@ class Tree:
                 energy = num_words * num_pes * depth / (2 * (num_pes - 1))
                 return max(num_words * depth, energy + distance) + step * depth
             case Shape.TWO_PHASE:
-                return 2 * num_words + distance + step * self.num_additions(num_pes)
+                # Of one group, or of groups of one PE, there is only one phase.
+                phases = (min(self.group, num_pes) > 1) + (self.group < num_pes)
+                return phases * num_words + distance + step * self.num_additions(num_pes)
 
     def most_elements(self, num_pes: int, length: int) -> int:
         """Elements of the longest operation of a PE."""
