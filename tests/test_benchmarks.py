@@ -26,6 +26,7 @@ QUICKEST: dict[str, str] = {
     "bench_noise_scale.py": "--width 64 --layers 1 --batch 4 --tokens 32 --rounds 2 --steps 120",
     "bench_ordered_sums.py": "--sizes 1 --ranks 2 --rounds 1",
     "bench_prediction.py": "--only resident --steps 1 --out prediction.json",
+    "bench_record.py": "--size 4 --turns 1",
     "bench_reads_of_owners.py": "--systems 1 2 --layers 4",
     "bench_snapshots.py": "--size 4",
     "bench_sparse.py": "--short --rounds 1 --shapes 1024x1024 --tokens 512 --sparsities 0.9",

@@ -112,7 +112,8 @@ class Compiled:
                 otherwise than in the run.
         """
         journal = path_of(journal, "journal")
-        return replay(self.program, journal, until=until, has_account=account, record=record)
+        options = record_options(record)
+        return replay(self.program, journal, until=until, has_account=account, record=options)
 
     def save(self, folder: PathLike) -> None:
         """Write what ``cslc -o folder`` writes, for host scripts and :func:`load`."""

@@ -102,11 +102,11 @@ class RecordOptions:
         return Scope(self.rectangle, self.cycles, self.colors)
 
 
-def record_options(asked: RecordOptions | PathLike | None) -> RecordOptions | None:
+def record_options(record: RecordOptions | PathLike | None) -> RecordOptions | None:
     """What is asked for, a path being its file; None is no record."""
-    if asked is None or isinstance(asked, RecordOptions):
-        return asked
-    return RecordOptions(path_of(asked, "record"))
+    if record is None or isinstance(record, RecordOptions):
+        return record
+    return RecordOptions(path_of(record, "record"))
 
 
 def scope_of(options: RecordOptions | None) -> Scope | None:
@@ -379,7 +379,7 @@ def read_record(path: PathLike) -> Record:
     Raises OpenwaferError where there is none, and for one that is damaged, of another format or of
     another version.
     """
-    path = path_of(path, "record")
+    path = path_of(path, "path")
     if not path.is_file():
         raise error(
             "record-missing",

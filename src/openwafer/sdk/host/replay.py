@@ -65,6 +65,7 @@ def replay(
         OpenwaferError: the journal is damaged or of another program, or something came out
             otherwise than in the run.
     """
+    options = record_options(record)
     if not isinstance(journal, Journal):
         journal = journals.read(path_of(journal, "journal"))
     found = digest_of(program)
@@ -74,7 +75,6 @@ def replay(
             f"the journal is of the program {journal.program}, and this is {found}",
             help="replay it with the program that the run was of, compiled in the same way",
         )
-    options = record_options(record)
     simulator, code = journal.rules.machine_of(
         program,
         MAX_THREADS,

@@ -70,6 +70,7 @@ def write_timeline(record: Record | PathLike, program: Program, path: PathLike) 
         OpenwaferError: another name, a record that is damaged or of another program.
         OSError: the disk refuses.
     """
+    record = record if isinstance(record, Record) else path_of(record, "record")
     path = path_of(path, "path")
     if path.suffix not in TIMELINES:
         raise error(
