@@ -129,3 +129,24 @@ def test_a_mode_between_the_meter_and_the_fake_one_sees_what_is_remembered() -> 
         for _ in range(3):
             x = x * x
     assert between.num_calls == 3
+
+
+NORMS: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "layer": lambda x, w: torch.ops.aten.native_layer_norm(x, [6], w, w, 1e-5),
+    "group": lambda x, w: torch.ops.aten.native_group_norm(x, w, w, 4, 6, 6, 2, 1e-5),
+    "batch": lambda x, w: torch.ops.aten.native_batch_norm(x, w, w, None, None, True, 0.1, 1e-5),
+    "without weights": lambda x, _: torch.ops.aten.native_layer_norm(x, [6], None, None, 1e-5),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_statistics_of_norms_have_the_format_that_the_cpu_gives(
+    name: str, dtype: torch.dtype
+) -> None:
+    x, weight = torch.randn(4, 6, 6).to(dtype), torch.ones(6)
+    with RememberingFakeMode() as mode:
+        fakes = [mode.from_tensor(x), mode.from_tensor(weight)]
+        twice = [NORMS[name](*fakes) for _ in range(2)]
+    real = [one.dtype for one in NORMS[name](x, weight)]
+    assert [[one.dtype for one in made] for made in twice] == [real, real]

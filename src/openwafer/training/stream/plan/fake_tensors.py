@@ -42,6 +42,12 @@ _UNFORESEEABLE: Final = frozenset(
 )
 
 
+_NORMS: Final = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in ("native_layer_norm", "native_group_norm", "native_batch_norm")
+)
+
+
 class _Returned(NamedTuple):
     """A tensor that an operator returned: one of its arguments, or one on its storage, or new.
 
@@ -100,7 +106,7 @@ class RememberingFakeMode(Unguarded, FakeTensorMode):
         known = _KNOWN.get(key)
         if known is not None:
             return self._make_all(known, tensors)
-        out = super().__torch_dispatch__(func, types, args, kwargs)
+        out = _with_statistics(func, args, super().__torch_dispatch__(func, types, args, kwargs))
         outcome = _outcome_of(out, tensors)
         # An operator that gives an argument another size is none to remember.
         if outcome is not None and _key_of(func, args, kwargs, []) == key:
@@ -148,6 +154,17 @@ class RememberingFakeMode(Unguarded, FakeTensorMode):
         offset = source.storage_offset() + returned.offset
         bare.set_(source.untyped_storage(), offset, returned.shape, returned.stride)
         return make_fake(self, bare, returned.device)
+
+
+def _with_statistics(func: Any, args: Sequence[Any], out: Any) -> Any:
+    """Give mean and deviation of a norm the weight's format, as the CPU does, and fakes do not.
+
+    Under autocast they are fp32 beside inputs of half the size.
+    """
+    if func not in _NORMS or args[0].device.type != "cpu":
+        return out
+    weight = next((one for one in args[1:] if isinstance(one, torch.Tensor)), args[0])
+    return (out[0], *(one.to(weight.dtype) for one in out[1:]))
 
 
 @cache
