@@ -218,6 +218,14 @@ def test_a_value_of_all_processes_is_that_of_this_one() -> None:
     assert cb_model.mesh_reduce("loss", 2.0, sum) == 2.0
 
 
+def test_a_loader_draws_no_random_number_before_it_is_iterated_over() -> None:
+    numbers = torch.utils.data.TensorDataset(torch.arange(6))
+    batches = torch.utils.data.DataLoader(numbers, shuffle=True)
+    before = torch.get_rng_state()
+    cbtorch.dataloader(batches)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_loader_has_what_its_batches_have() -> None:
     numbers = torch.utils.data.TensorDataset(torch.arange(6))
     loader = cbtorch.dataloader(torch.utils.data.DataLoader(numbers, batch_size=2))

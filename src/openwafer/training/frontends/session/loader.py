@@ -48,11 +48,10 @@ class DataLoader:
 
 def require_iterable(batches: object) -> None:
     """See :class:`DataLoader`."""
-    try:
-        is_iterable = iter(batches) is not None  # type: ignore[call-overload]
-    except TypeError:
-        is_iterable = False
-    if not is_iterable:
+    # To make an iterator is to begin: a loader of torch draws a random number for it.
+    kind = type(batches)
+    is_iterable = hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")
+    if not is_iterable or (isinstance(batches, torch.Tensor) and batches.ndim == 0):
         raise error(
             "session-loader",
             f"cbtorch.dataloader takes batches to iterate over, and got a {type(batches).__name__}",
