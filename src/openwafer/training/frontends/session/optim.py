@@ -7,6 +7,7 @@ import torch
 from torch.optim import Optimizer
 
 from openwafer.training.frontends.session import program
+from openwafer.training.store.update_rules.optimizers import step_each
 
 __all__ = ["SGD", "AdamW", "Optimizer"]
 
@@ -64,34 +65,25 @@ class AdamW(Optimizer):
         super().__init__(params, defaults)
         _told(self)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient; return what the closure returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, group)
-        return loss
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Update every parameter that has a gradient; return the closure's loss."""
+        return step_each(self, _update_by_adamw, closure)
 
-    def _update(
-        self, parameter: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]
-    ) -> None:
-        state = self.state[parameter]
-        if not state:
-            state["step"] = torch.tensor(0.0)
-            state["exp_avg"] = torch.zeros_like(parameter)
-            state["exp_avg_sq"] = torch.zeros_like(parameter)
-        state["step"] += 1
-        beta1, beta2 = group["betas"]
-        state["exp_avg"].mul_(beta1).add_(gradient, alpha=1 - beta1)
-        state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        update = state["exp_avg"] / state["exp_avg_sq"].sqrt().add_(group["eps"])
-        if group["correct_bias"]:
-            taken = state["step"].item()
-            update.mul_((1 - beta2**taken) ** 0.5 / (1 - beta1**taken))
-        update.add_(parameter, alpha=group["weight_decay"])
-        parameter.add_(update, alpha=-group["lr"])
+
+def _update_by_adamw(
+    weight: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]
+) -> None:
+    if not state:
+        state["step"] = torch.tensor(0.0)
+        state["exp_avg"] = torch.zeros_like(weight)
+        state["exp_avg_sq"] = torch.zeros_like(weight)
+    state["step"] += 1
+    beta1, beta2 = group["betas"]
+    state["exp_avg"].mul_(beta1).add_(gradient, alpha=1 - beta1)
+    state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    update = state["exp_avg"] / state["exp_avg_sq"].sqrt().add_(group["eps"])
+    if group["correct_bias"]:
+        taken = state["step"].item()
+        update.mul_((1 - beta2**taken) ** 0.5 / (1 - beta1**taken))
+    update.add_(weight, alpha=group["weight_decay"])
+    weight.add_(update, alpha=-group["lr"])

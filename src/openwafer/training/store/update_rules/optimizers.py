@@ -32,7 +32,7 @@ class Lion(Optimizer):
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Update every parameter that has a gradient; return the closure's loss."""
-        return _step_each(self, _update_by_lion, closure)
+        return step_each(self, _update_by_lion, closure)
 
 
 class Lamb(Optimizer):
@@ -71,7 +71,7 @@ class Lamb(Optimizer):
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Update every parameter that has a gradient; return the closure's loss."""
-        return _step_each(self, _update_by_lamb, closure)
+        return step_each(self, _update_by_lamb, closure)
 
 
 def _update_by_lion(
@@ -110,9 +110,16 @@ def _update_by_lamb(
 
 
 @torch.no_grad()
-def _step_each(
+def step_each(
     optimizer: Optimizer, update: Callable[..., None], closure: Callable[[], float] | None
 ) -> float | None:
+    """Update every parameter that has a gradient; return the closure's loss.
+
+    Args:
+        optimizer: whose parameters and states they are.
+        update: changes a weight and its state in place: (weight, gradient, state, group).
+        closure: computes the loss and its gradients first.
+    """
     loss = None
     if closure is not None:
         with torch.enable_grad():
