@@ -1,6 +1,5 @@
 """What a run left behind, as a file, so that two runs of a program can be compared."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from openwafer.atomic_file import replacing
 from openwafer.diagnostics import error
 from openwafer.sdk.fabric import Simulator
-from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
+from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE, next_path
 from openwafer.sdk.program.image import Symbol
 from openwafer.sdk.program.program import Program
 
@@ -68,13 +67,9 @@ def final_state(program: Program, simulator: Simulator) -> FinalState:
 
 def write_if_asked(program: Program, simulator: Simulator) -> None:
     """Write the state where the environment names a folder for it."""
-    name = os.environ.get(FINAL_STATE_VARIABLE)
-    if name is None:
-        return
-    folder = Path(name)
-    folder.mkdir(parents=True, exist_ok=True)
-    number = len(list(folder.glob("*.npz")))
-    write(final_state(program, simulator), folder / f"{number:04}.npz")
+    path = next_path(FINAL_STATE_VARIABLE, ".npz")
+    if path is not None:
+        write(final_state(program, simulator), path)
 
 
 def write(state: FinalState, path: Path) -> None:

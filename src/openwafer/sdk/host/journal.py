@@ -6,7 +6,6 @@ A file of it is a head of two lines of JSON, and behind them the words that the 
 docs/formats/openwafer-journal.md says.
 """
 
-import os
 import typing
 import weakref
 from collections.abc import Sequence
@@ -23,20 +22,17 @@ from openwafer.atomic_file import write_bytes
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.json_files import Count, JsonMistake, SealedFormat, Unchecked, convert
 from openwafer.sdk.host.operations import (
-    CopyFrom,
+    OPERATIONS,
     CopyTo,
     Interpreter,
-    Launch,
     Operation,
-    Receive,
-    ReceiveRest,
     Send,
     Stop,
-    Wait,
     Words,
 )
 from openwafer.sdk.host.rules import Rules
 from openwafer.sdk.program import file
+from openwafer.sdk.program.environment import next_path
 from openwafer.sdk.program.program import Program
 
 FORMAT: Final = "openwafer-journal"
@@ -45,19 +41,7 @@ JOURNAL_VARIABLE: Final = "OPENWAFER_JOURNAL"
 """Environment variable with a folder that each run writes its journal to, under the next number,
 and its program beside."""
 
-_OPERATIONS: Final = MappingProxyType(
-    {
-        "copy to": CopyTo,
-        "copy from": CopyFrom,
-        "launch": Launch,
-        "send": Send,
-        "receive": Receive,
-        "receive rest": ReceiveRest,
-        "wait": Wait,
-        "stop": Stop,
-    }
-)
-_NAMES: Final = MappingProxyType({kind: name for name, kind in _OPERATIONS.items()})
+_NAMES: Final = MappingProxyType({kind: name for name, kind in OPERATIONS.items()})
 
 
 @dataclass(frozen=True)
@@ -184,12 +168,7 @@ class _File:
 
 def path_of_environment() -> Path | None:
     """Where the environment wants a run's journal: the next number in its folder."""
-    name = os.environ.get(JOURNAL_VARIABLE)
-    if name is None:
-        return None
-    folder = Path(name)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{len(list(folder.glob('*.journal'))):04}.journal"
+    return next_path(JOURNAL_VARIABLE, ".journal")
 
 
 def program_beside(folder: Path, digest: str) -> Path:
@@ -292,7 +271,7 @@ def _entries(lines: Sequence[_Line], words: Words) -> list[Entry]:
 
 
 def _operation(line: _Line, words: Words) -> Operation:
-    kind = _OPERATIONS.get(line.operation)
+    kind = OPERATIONS.get(line.operation)
     if kind is None:
         raise JsonMistake(f"{line.operation!r} is no operation")
     given: dict[str, Any] = {}
@@ -303,4 +282,4 @@ def _operation(line: _Line, words: Words) -> Operation:
             given[name] = convert(hint, line.fields[name])
         else:
             raise JsonMistake(f"{line.operation!r} has no {name}")
-    return typing.cast(Operation, kind(**given))
+    return kind(**given)

@@ -6,7 +6,9 @@ columns and rows.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, TypeAlias, assert_never
 
 import numpy as np
@@ -102,6 +104,19 @@ class Stop:
 
 
 Operation: TypeAlias = CopyTo | CopyFrom | Launch | Send | Receive | ReceiveRest | Wait | Stop
+OPERATIONS: Final[Mapping[str, type[Operation]]] = MappingProxyType(
+    {
+        "copy to": CopyTo,
+        "copy from": CopyFrom,
+        "launch": Launch,
+        "send": Send,
+        "receive": Receive,
+        "receive rest": ReceiveRest,
+        "wait": Wait,
+        "stop": Stop,
+    }
+)
+"""By the name that a journal has for them; their order is that of the numbers in a record."""
 
 
 class Interpreter:

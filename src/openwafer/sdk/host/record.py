@@ -3,7 +3,6 @@
 It is an Arrow IPC file, as docs/formats/openwafer-record.md says; :func:`read_record` maps it.
 """
 
-import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,26 +29,16 @@ from openwafer.sdk.fabric.events import (
     columns_of,
     event_of,
 )
-from openwafer.sdk.host.operations import (
-    CopyFrom,
-    CopyTo,
-    Launch,
-    Operation,
-    Receive,
-    ReceiveRest,
-    Send,
-    Stop,
-    Wait,
-    Words,
-)
+from openwafer.sdk.host.operations import OPERATIONS, Operation, Stop, Words
 from openwafer.sdk.program.digest import digest_of
+from openwafer.sdk.program.environment import next_path
 from openwafer.sdk.program.program import Program
 
 FORMAT: Final = "openwafer-record"
 VERSION: Final = 1
 RECORD_VARIABLE: Final = "OPENWAFER_RECORD"
 """Environment variable with a folder that each run writes its record to, under the next number."""
-HOST_OPERATIONS: Final = (CopyTo, CopyFrom, Launch, Send, Receive, ReceiveRest, Wait, Stop)
+HOST_OPERATIONS: Final = tuple(OPERATIONS.values())
 """What an operation of the host is, by the data of its event."""
 CarryOut: TypeAlias = Callable[[Operation], Words | None]
 Columns: TypeAlias = dict[str, NDArray[np.int64]]
@@ -116,14 +105,7 @@ def scope_of(options: RecordOptions | None) -> Scope | None:
 
 def record_of_environment() -> Path | None:
     """Where the environment wants a run's record: the next number in its folder."""
-    name = os.environ.get(RECORD_VARIABLE)
-    if name is None:
-        return None
-    folder = Path(name)
-    folder.mkdir(parents=True, exist_ok=True)
-    # A file that is still written has its number, too.
-    written = [*folder.glob("*.record"), *folder.glob(".*.record")]
-    return folder / f"{len(written):04}.record"
+    return next_path(RECORD_VARIABLE, ".record")
 
 
 @dataclass(frozen=True)

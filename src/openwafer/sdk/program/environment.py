@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 from openwafer.diagnostics import did_you_mean, error
@@ -25,3 +26,18 @@ def choice(variable: str, words: Iterable[str], code: str, remark: str = "") -> 
         more = f", and {remark}" if remark else ""
         raise error(code, f"{variable} is {word!r}{more}", help=did_you_mean(word, known))
     return word
+
+
+def next_path(variable: str, suffix: str) -> Path | None:
+    """The next number in the folder that a variable of the environment names; None without one.
+
+    Args:
+        suffix: of the files there; one that is still written has its number, too.
+    """
+    name = os.environ.get(variable)
+    if name is None:
+        return None
+    folder = Path(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    # A file that is still written begins with a dot, which a glob of pathlib finds as well.
+    return folder / f"{len(list(folder.glob(f'*{suffix}'))):04}{suffix}"
