@@ -327,6 +327,16 @@ class Record:
     head: RecordHead
     table: pa.Table
 
+    def require_program(self, program: Program) -> None:
+        """Raise OpenwaferError where it is of another program."""
+        found = digest_of(program)
+        if self.head.program != found:
+            raise error(
+                "record-of-other-program",
+                f"{self.path} is of the program {self.head.program}, and this is {found}",
+                help="give the program that the run was of, compiled in the same way",
+            )
+
     def events(self, *kinds: EventKind) -> Events:
         """All events, or those of some kinds.
 

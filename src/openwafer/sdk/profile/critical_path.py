@@ -1,11 +1,9 @@
 """What decided the last cycle of a run, as a path without gaps."""
 
-from openwafer.diagnostics import error
 from openwafer.sdk.host import Record
 from openwafer.sdk.profile.history import History
 from openwafer.sdk.profile.segments import CriticalPath
 from openwafer.sdk.profile.way_back import Walk
-from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.program import Program
 
 
@@ -23,11 +21,6 @@ def critical_path(
     Raises:
         OpenwaferError: the record is of a part of the run, or of another program.
     """
-    if record.head.program != digest_of(program):
-        raise error(
-            "record-of-other-program",
-            f"{record.path} is of the program {record.head.program}, not of this one",
-            help="give the program that the run was of, compiled in the same way",
-        )
+    record.require_program(program)
     walk = Walk(History(record), program, first)
     return CriticalPath(walk.segments(last))

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.fabric import EventKind
+from openwafer.sdk.fabric.words import MAIN_SLOT, SLOTS
 from openwafer.sdk.host import Events, Record
 from openwafer.sdk.profile.wavelets import wavelets
 
-MAIN: Final = 8
-"""Slot of the main thread."""
 _CONTINUES: Final = (
     *(EventKind.OPERATION_END, EventKind.TASK, EventKind.REQUEST, EventKind.OPERATION),
     *(EventKind.TASK_END, EventKind.CHOSEN),
@@ -29,7 +28,7 @@ class Operation:
     """A vector operation that the machine served.
 
     Attributes:
-        slot: microthread, or MAIN.
+        slot: microthread, or that of the main thread.
         begin: cycle of its issue.
         end: of its last beat; None where it has not ended.
         place: in the source.
@@ -186,7 +185,7 @@ class Pe:
 def _at(operations: Sequence[Operation], cycle: int) -> Operation | None:
     """The last one that has begun by a cycle and not ended before it."""
     number = bisect_right(operations, cycle, key=lambda one: one.begin)
-    for one in reversed(operations[max(0, number - MAIN) : number]):
+    for one in reversed(operations[max(0, number - SLOTS + 1) : number]):
         if one.end is None or cycle <= one.end:
             return one
     return None
@@ -343,7 +342,7 @@ class History:
 
     def _end(self, own: Pe, one: Operation, cycle: int) -> None:
         one.end = cycle
-        if one.slot == MAIN:
+        if one.slot == MAIN_SLOT:
             # Code goes on with the issue that ends, before the last beat.
             at = max(one.begin + 1, cycle + 1 - self.timing.beat_cycles)
             own.steps.append(Step(EventKind.OPERATION_END, at, operation=one))

@@ -5,11 +5,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.fabric.words import MAIN_SLOT
 from openwafer.sdk.host import LineCycles
 from openwafer.sdk.profile.segments import CriticalPath
 
 MAIN: Final = "main"
 """The slot of the main thread; the others are `microthread 0` to `microthread 7`."""
+
+
+def slot_name(slot: int) -> str:
+    """The name of a slot by its number."""
+    return MAIN if slot == MAIN_SLOT else f"microthread {slot}"
 
 
 @dataclass(frozen=True)

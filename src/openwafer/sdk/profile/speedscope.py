@@ -1,12 +1,14 @@
 """A profile for speedscope, a viewer that shows tasks, functions and lines by their cycles."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from openwafer import __version__, json_files
 from openwafer.sdk.profile import tables
 from openwafer.sdk.profile.model import PeGroup, Profile
 
+Frame: TypeAlias = tuple[str, str, int]
+"""A name, a file and a line."""
 _SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
 
 
@@ -15,8 +17,11 @@ def speedscope_text(profile: Profile) -> str:
 
     A stack is the task, where only one reaches the function, the function, and the line.
     """
-    frames: dict[tuple[str, str, int], int] = {}
-    profiles = [_of_group(profile, group, frames) for group in profile.groups]
+    frames: dict[Frame, int] = {}
+    task_of, names = tables.task_of(profile), tables.short_names(profile)
+    profiles = [
+        _of_group(group.name, _stacks(group, task_of, names), frames) for group in profile.groups
+    ]
     named = [
         {"name": name, **({"file": file, "line": line} if file else {})}
         for name, file, line in frames
@@ -32,15 +37,15 @@ def speedscope_text(profile: Profile) -> str:
 
 
 def _of_group(
-    profile: Profile, group: PeGroup, frames: dict[tuple[str, str, int], int]
+    name: str, group: Iterable[tuple[Sequence[Frame], int]], frames: dict[Frame, int]
 ) -> dict[str, object]:
     stacks, weights = [], []
-    for stack, cycles in _stacks(profile, group):
+    for stack, cycles in group:
         stacks.append([frames.setdefault(frame, len(frames)) for frame in stack])
         weights.append(cycles)
     return {
         "type": "sampled",
-        "name": group.name,
+        "name": name,
         "unit": "none",
         "startValue": 0,
         "endValue": sum(weights),
@@ -50,10 +55,9 @@ def _of_group(
 
 
 def _stacks(
-    profile: Profile, group: PeGroup
-) -> Iterator[tuple[tuple[tuple[str, str, int], ...], int]]:
-    """Stacks of frames, each a name, a file and a line, and the cycles of the last."""
-    task_of, names = tables.task_of(profile), tables.short_names(profile)
+    group: PeGroup, task_of: Callable[[str], str], names: Mapping[str, str]
+) -> Iterator[tuple[Sequence[Frame], int]]:
+    """Stacks of frames, and the cycles of the last of each."""
     for one in group.lines:
         task = (task_of(one.function), "", 0)
         function = (one.function, one.file, 0)

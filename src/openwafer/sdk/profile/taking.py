@@ -13,6 +13,7 @@ from openwafer.sdk.arch.generation import GENERATIONS, NUM_COLORS, WORD_BYTES
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.compiler.memory_map import MemoryUse
 from openwafer.sdk.fabric import Account, SlotState
+from openwafer.sdk.fabric.words import MAIN_SLOT
 from openwafer.sdk.host import LineCycles
 from openwafer.sdk.host.line_cycles import BookedRun
 from openwafer.sdk.ir.function import Module
@@ -24,7 +25,6 @@ from openwafer.sdk.program.program import Program
 
 MAX_CELLS: Final = 128
 """Most columns, and rows, of the map of the fabric."""
-_NUM_MICROTHREADS: Final = 8
 
 Pes: TypeAlias = NDArray[np.int64]
 """Numbers of PEs."""
@@ -122,9 +122,8 @@ def _times(program: Program, account: Account, pes: Pes) -> Iterator[model.SlotT
             colors = _bits(int(inputs[state - SlotState.INPUT]))
         elif state >= SlotState.OUTPUT:
             colors = outputs.get(int(state) - SlotState.OUTPUT, ())
-        slot_name = model.MAIN if slot == _NUM_MICROTHREADS else f"microthread {slot}"
         number = int(cycles[slot, state])
-        yield model.SlotTime(slot_name, account.states[state], colors, number)
+        yield model.SlotTime(model.slot_name(slot), account.states[state], colors, number)
 
 
 def _bits(mask: int) -> tuple[int, ...]:
@@ -228,14 +227,10 @@ def _sources(program: Program, files: set[str]) -> tuple[model.SourceText, ...]:
 
 def _fabric_map(program: Program, account: Account) -> model.FabricMap:
     side = -(-max(program.width, program.height) // MAX_CELLS)
-    main = account.cycles[:, _NUM_MICROTHREADS]
+    main = account.cycles[:, MAIN_SLOT]
     layers: Mapping[str, NDArray[np.int64]] = {
         "beats of all threads": account.cycles[:, :, SlotState.BEAT].sum(axis=1),
-        **{
-            state.name.lower().replace("_", " "): main[:, state]
-            for state in SlotState
-            if state < SlotState.INPUT
-        },
+        **{account.states[state]: main[:, state] for state in SlotState if state < SlotState.INPUT},
         "input": main[:, SlotState.INPUT : SlotState.OUTPUT].sum(axis=1),
         "output": main[:, SlotState.OUTPUT :].sum(axis=1),
     }

@@ -10,17 +10,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from openwafer.diagnostics import error
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import EventKind
 from openwafer.sdk.host import Events, Record
-from openwafer.sdk.program.digest import digest_of
+from openwafer.sdk.profile.model import slot_name
 from openwafer.sdk.program.program import Program
 from openwafer.trace import Trace
 
 CYCLE_SECONDS: Final = 1e-6
 """Of a trace, so that a viewer's microseconds are cycles."""
-_MAIN: Final = 8
 _WORD: Final = (1 << 32) - 1
 
 
@@ -79,13 +77,7 @@ def timeline(record: Record, program: Program) -> Timeline:
 
     Raises OpenwaferError where the record is damaged, or of another program.
     """
-    found = digest_of(program)
-    if record.head.program != found:
-        raise error(
-            "record-of-other-program",
-            f"{record.path} is of the program {record.head.program}, and this is {found}",
-            help="give the program that the run was of, compiled in the same way",
-        )
+    record.require_program(program)
     (end,) = record.events(EventKind.END).cycle[-1:] or (0,)
     landings = record.events(EventKind.LANDING)
     words = (landings.data & _WORD).tolist()
@@ -129,7 +121,7 @@ def _operations(record: Record, program: Program, end: int) -> Iterator[Span]:
         yield Span(
             int(begins.x[index]),
             int(begins.y[index]),
-            "main" if slot == _MAIN else f"microthread {slot}",
+            slot_name(slot),
             f"@{VECTOR_OPS_BY_CODE[int(begins.number[index])].name}",
             int(begins.cycle[index]),
             last,

@@ -12,10 +12,11 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from openwafer.sdk.fabric import EventKind, SlotState
+from openwafer.sdk.fabric.words import MAIN_SLOT
 from openwafer.sdk.ir import text
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.ir.suspension import callees
-from openwafer.sdk.profile.history import MAIN, History, Operation, Pe, Step
+from openwafer.sdk.profile.history import History, Operation, Pe, Step
 from openwafer.sdk.profile.segments import Reason, Segment, merged
 from openwafer.sdk.program.program import Program
 
@@ -80,6 +81,7 @@ class Walk:
         self._now = 0
         self._segments: list[Segment] = []
         self._launches = _launches(history)
+        self._image_of = program.images_by_number
         self._modules: dict[int, Module] = {}
         self._own_lines: dict[tuple[int, int], str] = {}
 
@@ -155,7 +157,7 @@ class Walk:
         step, asked = own.steps[number], own.steps[number - 1]
         one = step.operation
         assert one is not None
-        before = own.ended_at(one.slot, step.at) if one.slot != MAIN else None
+        before = own.ended_at(one.slot, step.at) if one.slot != MAIN_SLOT else None
         if before is not None and asked.at < (before.end or 0) and before is not one:
             waited = step.at - asked.at
             self._add(before.end or 0, pe, Reason.MICROTHREAD, self._place(one), -1, waited)
@@ -183,7 +185,7 @@ class Walk:
         step = own.steps[number]
         ended = own.steps[number - 1].at if number else -1
         cause, cycle = self._cause_of(pe, own, step)
-        freed, slot = _last(own.unblocked, step.at) or (-1, MAIN)
+        freed, slot = _last(own.unblocked, step.at) or (-1, MAIN_SLOT)
         where = self._entry(pe, step.number)
         if number and step.data != _COMMAND and own.began(number) > step.at + task_cycles:
             # It began as long behind the one before as any does, whenever it was chosen.
@@ -385,7 +387,7 @@ class Walk:
 
     def _line_of_own(self, pe: int, entry: int) -> str:
         """The line of the only vector operation that a task may run by itself, else its name."""
-        number, name = int(self._program.images_by_number[pe]), self._entry(pe, entry)
+        number, name = int(self._image_of[pe]), self._entry(pe, entry)
         key = number, entry
         if key not in self._own_lines:
             image = self._program.images[number]
@@ -408,7 +410,7 @@ class Walk:
         return self._written(one.place)
 
     def _entry(self, pe: int, number: int) -> str:
-        image = self._program.images[int(self._program.images_by_number[pe])]
+        image = self._program.images[int(self._image_of[pe])]
         return image.entries[number].function if 0 <= number < len(image.entries) else ""
 
     def _entry_at(self, own: Pe, number: int) -> int:
