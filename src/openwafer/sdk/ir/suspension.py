@@ -49,7 +49,7 @@ def callees(module: Module, instruction: Instruction) -> tuple[str, ...]:
 def suspending_functions(module: Module) -> frozenset[str]:
     """Names of the functions that may suspend, by themselves or through what they call."""
     found = {function.name for function in module.functions.values() if _requests(function)}
-    graph = _call_graph(module)
+    graph = call_graph(module)
     grows = True
     while grows:
         more = {name for name, called in graph.items() if name not in found and called & found}
@@ -60,15 +60,15 @@ def suspending_functions(module: Module) -> frozenset[str]:
 
 def recursive_functions(module: Module) -> frozenset[str]:
     """Names of the functions that may call themselves, at whatever distance."""
-    graph = _call_graph(module)
-    return frozenset(name for name in graph if name in _reachable(graph, name))
+    graph = call_graph(module)
+    return frozenset(name for name in graph if name in reachable(graph, name))
 
 
 def functions_in_loops(module: Module) -> frozenset[str]:
     """Names of the functions that have a loop, and of all that these call."""
-    graph = _call_graph(module)
+    graph = call_graph(module)
     looping = {name for name, one in module.functions.items() if has_loop(one)}
-    return frozenset(looping.union(*(_reachable(graph, name) for name in looping)))
+    return frozenset(looping.union(*(reachable(graph, name) for name in looping)))
 
 
 def has_loop(function: Function) -> bool:
@@ -83,7 +83,8 @@ def _jumps_back(function: Function) -> Iterator[bool]:
         yield not seen.isdisjoint(successors(block))
 
 
-def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    """What a function may call, directly or not; itself only where it is among these."""
     seen: set[str] = set()
     waiting = list(graph[start])
     while waiting:
@@ -103,7 +104,8 @@ def calls(function: Function) -> tuple[Instruction, ...]:
     return function.once(calls, lambda one: tuple(i for i in one.instructions if i.op in CALLS))
 
 
-def _call_graph(module: Module) -> dict[str, set[str]]:
+def call_graph(module: Module) -> dict[str, set[str]]:
+    """Functions that each function may call, by name."""
     return {
         function.name: {name for one in calls(function) for name in callees(module, one)}
         for function in module.functions.values()

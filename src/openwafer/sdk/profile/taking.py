@@ -17,7 +17,7 @@ from openwafer.sdk.fabric.words import MAIN_SLOT
 from openwafer.sdk.host import LineCycles
 from openwafer.sdk.host.line_cycles import BookedRun
 from openwafer.sdk.ir.function import Module
-from openwafer.sdk.ir.suspension import callees
+from openwafer.sdk.ir.suspension import call_graph, reachable
 from openwafer.sdk.profile import model
 from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.image import Image
@@ -155,10 +155,11 @@ def _tasks(program: Program, modules: Sequence[Module]) -> tuple[model.TaskInfo,
     started: dict[str, set[str]] = defaultdict(set)
     reached: dict[str, set[str]] = defaultdict(set)
     for image, module in zip(program.images, modules, strict=True):
+        graph = call_graph(module)
         for number, label in _starts(image):
             function = image.entries[number].function
             started[function].add(label)
-            reached[function] |= _reached(module, function)
+            reached[function] |= {function} | reachable(graph, function)
     return tuple(
         model.TaskInfo(name, tuple(sorted(labels)), tuple(sorted(reached[name])))
         for name, labels in sorted(started.items())
@@ -177,19 +178,6 @@ def _starts(image: Image) -> Iterator[tuple[int, str]]:
         yield entry, f"teardown of color {color}"
     for queue, entry in image.empty_queue_handlers:
         yield entry, f"empty queue {queue}"
-
-
-def _reached(module: Module, function: str) -> set[str]:
-    found, open_ones = {function}, [function]
-    while open_ones:
-        called = {
-            name
-            for one in module.functions[open_ones.pop()].instructions
-            for name in callees(module, one)
-        }
-        open_ones += called - found
-        found |= called
-    return found
 
 
 def _operations(program: Program, modules: Sequence[Module]) -> Iterator[model.LineOperation]:

@@ -15,7 +15,7 @@ from openwafer.sdk.fabric import EventKind, SlotState
 from openwafer.sdk.fabric.words import MAIN_SLOT
 from openwafer.sdk.ir import text
 from openwafer.sdk.ir.function import Module
-from openwafer.sdk.ir.suspension import callees
+from openwafer.sdk.ir.suspension import call_graph, reachable
 from openwafer.sdk.profile.history import History, Operation, Pe, Step
 from openwafer.sdk.profile.segments import Reason, Segment, merged
 from openwafer.sdk.program.program import Program
@@ -457,15 +457,11 @@ def _at_cycle(events: Sequence[tuple[int, int]], cycle: int) -> int | None:
 
 def _places_of_vectors(module: Module, name: str) -> set[int]:
     """Places of vector operations of a function and of those that it calls."""
-    found: set[int] = set()
-    seen, left = {name}, [name]
-    while left:
-        function = module.functions.get(left.pop())
-        blocks = () if function is None else function.blocks
-        for instruction in (one for block in blocks for one in block.instructions):
-            if instruction.op == "vector":
-                found.add(instruction.place)
-            called = set(callees(module, instruction)) - seen
-            seen |= called
-            left += called
-    return found
+    if name not in module.functions:
+        return set()
+    return {
+        instruction.place
+        for function in {name} | reachable(call_graph(module), name)
+        for instruction in module.functions[function].instructions
+        if instruction.op == "vector"
+    }
