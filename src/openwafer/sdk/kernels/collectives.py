@@ -25,14 +25,21 @@ from openwafer.sdk.kernels.running import (
     REDUCE_CYCLES,
     Result,
     check_memory,
+    check_operand,
     check_rectangle,
-    check_shape,
     compiled,
     cycles_of,
     known_arch,
     transfer_cycles,
 )
-from openwafer.sdk.kernels.trees import MAX_ELEMENTS, Shape, Tree, best_tree, broadcast_cycles
+from openwafer.sdk.kernels.trees import (
+    MAX_ELEMENTS,
+    Shape,
+    Tree,
+    best_tree,
+    broadcast_cycles,
+    row_delay,
+)
 
 
 class Collective(StrEnum):
@@ -107,9 +114,7 @@ class CollectivePlan:
             phases.append(generation.timing.drain_cycles - 1)
         sending = transfer_cycles(REDUCE_CYCLES, arch)
         if self.row_tree:
-            # The root and its neighbours begin last; a chain begins at the other end.
-            is_late = self.row_tree.shape is not Shape.CHAIN
-            late = generation.timing.hop_cycles * (self.columns - 1) if is_late else 0
+            late = row_delay(self.row_tree, self.columns, arch)
             phases.append(sending + self.row_tree.cycles(self.columns, words, arch) + late)
         if self.column_tree:
             phases.append(sending + self.column_tree.cycles(self.rows, words, arch))
@@ -146,8 +151,7 @@ class CollectivePlan:
         """
         root = (0, self.columns - 1)
         shape = (self.rows, self.columns) if self.collective.has_sum else ()
-        precision_of(self.precision, values.dtype)
-        check_shape("values", values, (*shape, self.length))
+        check_operand("values", values, (*shape, self.length), self.precision)
         padded = np.zeros((*shape, self.length + self.padding), values.dtype)
         padded[..., : self.length] = values
         program = compiled("collectives", self.arch, self.params)
@@ -177,8 +181,7 @@ class CollectivePlan:
             "row_group": row.group,
             "column_shape": column.shape.number,
             "column_group": column.group,
-            "is_f16": self.precision is Precision.F16,
-            "is_widened": self._is_widened,
+            **self.precision.params,
             "has_sum": self.collective.has_sum,
             "has_broadcast": self.collective.has_broadcast,
         }

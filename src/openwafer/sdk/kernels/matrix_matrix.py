@@ -29,8 +29,8 @@ from openwafer.sdk.kernels.running import (
     MEMORY_BYTES,
     Result,
     check_memory,
+    check_operand,
     check_rectangle,
-    check_shape,
     compiled,
     cycles_of,
     known_arch,
@@ -130,9 +130,8 @@ class GemmPlan:
             a: (rows, inner), finite.
             b: (inner, columns), finite.
         """
-        magnitudes = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
         inner = self.panel * self.num_panels
-        return bound_of_products(magnitudes, inner, inner, self.precision.sums)
+        return bound_of_products(a, b, inner, inner, self.precision.sums)
 
     def run(self, a: NDArray[Any], b: NDArray[Any], *, check: bool = False) -> Result:
         """Multiply on the simulated wafer.
@@ -146,8 +145,7 @@ class GemmPlan:
             OpenwaferError: they have another shape or type.
         """
         for name, values, shape in (("A", a, self.shape[:2]), ("B", b, self.shape[1:])):
-            precision_of(self.precision, values.dtype)
-            check_shape(name, values, shape)
+            check_operand(name, values, shape, self.precision)
         program = compiled("gemm", self.arch, self.params)
         with program.run(check=check) as run:
             run["A"], run["B"] = self._tiles_of_a(a), self._tiles_of_b(b)
@@ -186,8 +184,7 @@ class GemmPlan:
             "tile_columns": self.tile[1],
             "panel": self.panel,
             "num_panels": self.num_panels,
-            "is_f16": self.precision is Precision.F16,
-            "is_widened": self.precision is Precision.F16_F32,
+            **self.precision.params,
         }
 
 

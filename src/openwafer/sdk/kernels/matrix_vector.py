@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.precision import (
     Precision,
@@ -30,14 +30,14 @@ from openwafer.sdk.kernels.running import (
     REDUCE_CYCLES,
     Result,
     check_memory,
+    check_operand,
     check_rectangle,
-    check_shape,
     compiled,
     cycles_of,
     known_arch,
     transfer_cycles,
 )
-from openwafer.sdk.kernels.trees import Shape, Tree, best_tree, broadcast_cycles
+from openwafer.sdk.kernels.trees import Tree, best_tree, broadcast_cycles, row_delay
 
 ALONG: Final = ("columns", "rows")
 
@@ -99,12 +99,10 @@ class GemvPlan:
         """Predicted cycles: x goes out, tiles are multiplied, sums come in."""
         rows, columns = self.tile
         num_across, num_along = self.num_parts
-        generation = GENERATIONS[self.arch]
         words = columns * self.precision.given.itemsize // 4
         sent = broadcast_cycles(1, num_across, words, self.arch)
         summed = self.tree.cycles(num_along, rows // self.precision.in_wavelet, self.arch)
-        is_late = self.along == "columns" and self.tree.shape is not Shape.CHAIN
-        late = generation.timing.hop_cycles * (self.columns - 1) if is_late else 0
+        late = row_delay(self.tree, self.columns, self.arch) if self.along == "columns" else 0
         # Sums are set to zero while x arrives, and both take beats.
         front = FRONT_BYTES // self.precision.sums.itemsize
         phases = sent + zeros_cycles(front + rows, self.precision, self.arch)
@@ -125,9 +123,8 @@ class GemvPlan:
             a: (rows, columns), finite.
             x: (columns,), finite.
         """
-        magnitudes = np.abs(a.astype(np.float64)) @ np.abs(x.astype(np.float64))
-        dtype, num_products = self.precision.sums, self.tile[1] * self.num_parts[1]
-        return bound_of_products(magnitudes, self.num_roundings, num_products, dtype)
+        num_products = self.tile[1] * self.num_parts[1]
+        return bound_of_products(a, x, self.num_roundings, num_products, self.precision.sums)
 
     def run(self, a: NDArray[Any], x: NDArray[Any], *, check: bool = False) -> Result:
         """Multiply on the simulated wafer.
@@ -141,8 +138,7 @@ class GemvPlan:
             OpenwaferError: they have another shape or type.
         """
         for name, values, shape in (("A", a, self.shape), ("x", x, self.shape[1:])):
-            precision_of(self.precision, values.dtype)
-            check_shape(name, values, shape)
+            check_operand(name, values, shape, self.precision)
         program = compiled("gemv", self.arch, self.params)
         with program.run(check=check) as run:
             run["A"] = self._tiles(a)
@@ -171,9 +167,8 @@ class GemvPlan:
             "tile_columns": self.tile[1],
             "shape": self.tree.shape.number,
             "group": self.tree.group,
-            "is_f16": self.precision is Precision.F16,
-            "is_widened": self.precision is Precision.F16_F32,
             "is_turned": self.along == "rows",
+            **self.precision.params,
         }
 
 

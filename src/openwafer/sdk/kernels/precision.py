@@ -31,6 +31,11 @@ class Precision(StrEnum):
         """Sums that travel in one wavelet."""
         return 4 // self.sums.itemsize
 
+    @property
+    def params(self) -> dict[str, bool]:
+        """Of a program."""
+        return {"is_f16": self is Precision.F16, "is_widened": self is Precision.F16_F32}
+
 
 def precision_of(name: str | None, dtype: np.dtype[Any]) -> Precision:
     """The precision that was asked for, or the one of an array: f16 is summed in f32.
@@ -90,18 +95,20 @@ def bound_of_sums(
 
 
 def bound_of_products(
-    magnitudes: NDArray[np.float64], num_roundings: int, num_products: int, dtype: np.dtype[Any]
+    a: NDArray[Any], b: NDArray[Any], num_roundings: int, num_products: int, dtype: np.dtype[Any]
 ) -> NDArray[np.float64]:
     """Bound of the error of sums of products, each added to a sum with one rounding.
 
     A product below the normal numbers may lose half of the least one, sums of such numbers nothing.
 
     Args:
-        magnitudes: sums of the products' magnitudes.
+        a: matrix, finite.
+        b: matrix or vector that it is multiplied with, finite.
         num_roundings: the most that a product goes through.
         num_products: of each sum.
         dtype: of the sums.
     """
+    magnitudes = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
     least = float(np.finfo(dtype).smallest_subnormal) / 2
     lost = num_products * least * (1 + gamma(num_roundings, dtype))
     return bound_of_sums(magnitudes, num_roundings, dtype) + lost

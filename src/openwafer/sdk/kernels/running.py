@@ -15,6 +15,7 @@ from openwafer.sdk.arch.pace import load_cycles
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.door.compiled import Compiled, Param, compile_layout
 from openwafer.sdk.door.run import Run
+from openwafer.sdk.kernels.precision import Precision, precision_of
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 STRICT: Final = CompileOptions(
@@ -77,7 +78,9 @@ def check_rectangle(rows: int, columns: int, arch: Arch) -> None:
     Raises:
         OpenwaferError: it is empty, or too large.
     """
-    width, height = (have - margin for have, margin in zip(_fabric(arch), MARGIN, strict=True))
+    width, height = (
+        have - margin for have, margin in zip(GENERATIONS[arch].max_fabric, MARGIN, strict=True)
+    )
     if not (1 <= rows <= height and 1 <= columns <= width):
         raise error(
             "kernel-rectangle",
@@ -87,16 +90,15 @@ def check_rectangle(rows: int, columns: int, arch: Arch) -> None:
         )
 
 
-def _fabric(arch: Arch) -> tuple[int, int]:
-    return GENERATIONS[arch].max_fabric
-
-
-def check_shape(name: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:
-    """Refuse an operand of another shape than the plan's.
+def check_operand(
+    name: str, values: NDArray[Any], shape: tuple[int, ...], precision: Precision
+) -> None:
+    """Refuse an operand of another type or shape than the plan's.
 
     Raises:
         OpenwaferError: it has another one.
     """
+    precision_of(precision, values.dtype)
     if values.shape != shape:
         raise error(
             "kernel-shape",

@@ -107,3 +107,11 @@ def broadcast_cycles(rows: int, columns: int, num_words: int, arch: Arch) -> flo
     timing = GENERATIONS[arch].timing
     distance = timing.hop_cycles * (rows + columns - 2)
     return num_words + distance + 2 * timing.ramp_cycles + 1
+
+
+def row_delay(tree: Tree, columns: int, arch: Arch) -> int:
+    """Cycles by which a sum along a row is late, as each column begins a hop behind the one before.
+
+    The root and its neighbours begin last; a chain begins at the other end.
+    """
+    return 0 if tree.shape is Shape.CHAIN else GENERATIONS[arch].timing.hop_cycles * (columns - 1)
