@@ -32,7 +32,7 @@ def faults(folder: Path, states: Path) -> Iterator[str]:
         folder: has the journals of one process, and their programs beside.
         states: final states of the same process.
     """
-    kept = [journals.read(path) for path in sorted(folder.glob("*.journal"))]
+    kept = journals.kept_in(folder)
     left = iter(sorted(states.glob("*.npz")))
     if not kept:
         yield "no run kept a journal"

@@ -280,9 +280,8 @@ class Report:
 
     def _place(self, pe: int, number: int | None = None) -> str:
         """`file:line (function)` of a request in the source, or nothing."""
-        places = self._program.places
         index = int(self._tables.mailbox[pe, mb.PLACE]) if number is None else number
-        return str(places[index]) if 0 <= index < len(places) else ""
+        return self._program.text_of_place(index)
 
     def _lost_wavelets(self) -> list[Remark]:
         return [

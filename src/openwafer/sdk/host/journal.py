@@ -171,6 +171,11 @@ def path_of_environment() -> Path | None:
     return next_path(JOURNAL_VARIABLE, ".journal")
 
 
+def kept_in(folder: Path) -> list[Journal]:
+    """Journals of a folder, in their order. Raises OpenwaferError as :func:`read`."""
+    return [read(path) for path in sorted(folder.glob("*.journal"))]
+
+
 def program_beside(folder: Path, digest: str) -> Path:
     """Where a folder of journals keeps the program of that digest."""
     return folder / f"{digest}.program.zip"

@@ -7,6 +7,7 @@ from typing import Final
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.fabric.words import MAIN_SLOT
 from openwafer.sdk.host import LineCycles
+from openwafer.sdk.host.line_cycles import Line
 from openwafer.sdk.profile.segments import CriticalPath
 
 MAIN: Final = "main"
@@ -105,6 +106,11 @@ class LineOperation:
     function: str
     name: str
     best: int
+
+
+def line_of(one: LineOperation | LineCycles) -> Line:
+    """Which line it is of."""
+    return one.file, one.line, one.function
 
 
 @dataclass(frozen=True)

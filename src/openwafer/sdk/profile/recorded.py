@@ -68,7 +68,7 @@ def runs_in(folder: Path, program: Program | None = None) -> list[tuple[Program,
     Raises:
         OpenwaferError: there is no run, or none of the program.
     """
-    kept = [journals.read(path) for path in sorted(folder.glob("*.journal"))]
+    kept = journals.kept_in(folder)
     if not kept:
         raise error(
             "profile-no-run",

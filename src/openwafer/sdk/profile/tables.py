@@ -7,7 +7,8 @@ from pathlib import PurePath
 from typing import Final
 
 from openwafer.sdk.host import LineCycles
-from openwafer.sdk.profile.model import PeGroup, Profile
+from openwafer.sdk.host.line_cycles import Line
+from openwafer.sdk.profile.model import PeGroup, Profile, line_of
 
 SHARED: Final = "(several tasks)"
 """In place of the task of a function that more than one reaches."""
@@ -51,9 +52,9 @@ class StateTime:
 
 def by_line(profile: Profile) -> tuple[LineCycles, ...]:
     """Lines of all groups, those with most cycles first."""
-    sums: dict[tuple[str, int, str], LineCycles] = {}
+    sums: dict[Line, LineCycles] = {}
     for one in profile.lines():
-        key = one.file, one.line, one.function
+        key = line_of(one)
         sums[key] = _added(sums[key], one) if key in sums else one
     return tuple(
         sorted(sums.values(), key=lambda one: (-(one.cycles + one.operation), one.file, one.line))
@@ -168,13 +169,13 @@ def _best_rate(profile: Profile) -> float | None:
 
     Where no code waits for its operations, that of the fastest one; None without any.
     """
-    best: dict[tuple[str, int, str], int] = {}
+    best: dict[Line, int] = {}
     for one in profile.operations:
-        line = one.file, one.line, one.function
+        line = line_of(one)
         best[line] = max(best.get(line, 0), one.best)
     cycles = dict.fromkeys(best, 0)
     for counted in profile.lines():
-        line = counted.file, counted.line, counted.function
+        line = line_of(counted)
         if line in cycles:
             cycles[line] += counted.operation
     whole = sum(cycles.values())

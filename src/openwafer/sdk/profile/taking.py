@@ -14,7 +14,6 @@ from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.compiler.memory_map import MemoryUse
 from openwafer.sdk.fabric import Account, SlotState
 from openwafer.sdk.fabric.words import MAIN_SLOT
-from openwafer.sdk.host import LineCycles
 from openwafer.sdk.host.line_cycles import BookedRun
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.ir.suspension import call_graph, reachable
@@ -58,7 +57,7 @@ def profile_of(
         _group(run, account, name, own) for name, own in _grouped(program, chosen, by).items()
     )
     modules = run.counters.modules
-    used = {(one.file, one.line, one.function) for group in groups for one in group.lines}
+    used = {model.line_of(one) for group in groups for one in group.lines}
     return model.Profile(
         program=digest_of(program),
         arch=program.arch,
@@ -69,7 +68,9 @@ def profile_of(
         groups=groups,
         images=tuple(_images(program)),
         tasks=_tasks(program, modules),
-        operations=tuple(one for one in _operations(program, modules) if _line(one) in used),
+        operations=tuple(
+            one for one in _operations(program, modules) if model.line_of(one) in used
+        ),
         sources=_sources(program, {file for file, _, _ in used}),
         fabric_map=_fabric_map(program, account),
         totals=model.Totals(
@@ -199,10 +200,6 @@ def _operations(program: Program, modules: Sequence[Module]) -> Iterator[model.L
         for place, name in ((program.places[number], name) for number, name in found)
     }
     yield from sorted(lines, key=lambda one: (one.file, one.line, one.function, one.name))
-
-
-def _line(one: model.LineOperation | LineCycles) -> tuple[str, int, str]:
-    return one.file, one.line, one.function
 
 
 def _sources(program: Program, files: set[str]) -> tuple[model.SourceText, ...]:

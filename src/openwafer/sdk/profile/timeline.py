@@ -116,16 +116,14 @@ def _tasks(record: Record, program: Program, end: int) -> Iterator[Span]:
 def _operations(record: Record, program: Program, end: int) -> Iterator[Span]:
     begins = record.events(EventKind.OPERATION)
     for index, last in _paired(begins, record.events(EventKind.OPERATION_END), end):
-        slot, place = int(begins.slot[index]), int(begins.place[index])
-        known = 0 <= place < len(program.places)
         yield Span(
             int(begins.x[index]),
             int(begins.y[index]),
-            slot_name(slot),
+            slot_name(int(begins.slot[index])),
             f"@{VECTOR_OPS_BY_CODE[int(begins.number[index])].name}",
             int(begins.cycle[index]),
             last,
-            str(program.places[place]) if known else "",
+            program.text_of_place(int(begins.place[index])),
             int(begins.data[index]),
         )
 

@@ -393,7 +393,9 @@ class Walk:
             image = self._program.images[number]
             # Programs that are made by hand may have no code that could be read.
             places = _places_of_vectors(self._module(number), name) if image.code else set()
-            self._own_lines[key] = self._written(places.pop()) if len(places) == 1 else name
+            self._own_lines[key] = (
+                self._program.text_of_place(places.pop()) if len(places) == 1 else name
+            )
         return self._own_lines[key]
 
     def _module(self, number: int) -> Module:
@@ -402,12 +404,8 @@ class Walk:
             self._modules[number] = text.parse(image.code, image.name)
         return self._modules[number]
 
-    def _written(self, place: int) -> str:
-        places = self._program.places
-        return str(places[place]) if 0 <= place < len(places) else ""
-
     def _place(self, one: Operation) -> str:
-        return self._written(one.place)
+        return self._program.text_of_place(one.place)
 
     def _entry(self, pe: int, number: int) -> str:
         image = self._program.images[int(self._image_of[pe])]

@@ -90,6 +90,10 @@ class Program:
         """What is equal for one place of the source in all expansions of a function."""
         return self.places[number].written if 0 <= number < len(self.places) else number
 
+    def text_of_place(self, number: int) -> str:
+        """A place of the source as reports show it; empty where there is none."""
+        return str(self.places[number]) if 0 <= number < len(self.places) else ""
+
     @property
     def images_by_number(self) -> NDArray[np.int32]:
         """Number of each numbered PE's image."""
