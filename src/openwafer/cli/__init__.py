@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,6 +46,12 @@ def loading() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def commands_beside() -> Path | None:
+    """The folder of the command that runs, where our other commands lie, too; else None."""
+    here = Path(sys.argv[0]).resolve().parent
+    return here if (here / "cslc").is_file() else None
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from openwafer.cli import EXIT_MISTAKE, loading
+from openwafer.cli import EXIT_MISTAKE, commands_beside, loading
 
 USAGE = """usage: cs_python [--check[=wrap]] [--profile[=FILE]] SCRIPT [ARGUMENT ...]
 
@@ -23,8 +23,6 @@ def main() -> None:
         from openwafer.sdk.program.environment import CHECK_VARIABLE
 
     sys.excepthook = show_mistake
-    here = Path(sys.argv[0]).resolve().parent
-    commands = here if (here / "cslc").is_file() else None
     arguments = sys.argv[1:]
     if arguments[:1] in (["--help"], ["-h"], []):
         print(USAGE)
@@ -40,7 +38,7 @@ def main() -> None:
     try:
         if profiles is not None and arguments:
             sys.exit(_profiled(arguments, profiles))
-        if run_script(arguments, commands):
+        if run_script(arguments, commands_beside()):
             sys.exit(EXIT_MISTAKE)
     except OpenwaferError as found:
         tell(found.diagnostics)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from openwafer.cli import commands_beside
+
 if TYPE_CHECKING:
     from openwafer.sdk.host.journal import Journal
     from openwafer.sdk.program.program import Program
@@ -160,10 +162,8 @@ def profile_script(script: Sequence[str], options: ProfileOptions, out: Path | N
 
 def _commands() -> dict[str, str]:
     """The PATH by which a script's own processes find the commands beside this one first."""
-    here = Path(sys.argv[0]).resolve().parent
-    if not (here / "cslc").is_file():
-        return {}
-    return {"PATH": f"{here}{os.pathsep}{os.environ.get('PATH', '')}"}
+    here = commands_beside()
+    return {} if here is None else {"PATH": f"{here}{os.pathsep}{os.environ.get('PATH', '')}"}
 
 
 def _ended(command: Sequence[str], environment: dict[str, str]) -> int:
