@@ -82,6 +82,16 @@ def test_a_budget_that_the_plan_accepts_holds_from_the_smallest_one_on(times: in
         train(Reader(times), int(smallest * room))
 
 
+def test_an_output_that_is_held_in_the_next_forward_is_named() -> None:
+    smallest, model = smallest_budget(4), Reader(4)
+    tokens = torch.arange(320).remainder(NUM_TOKENS).view(32, 10)
+    with stream_weights(model, torch.optim.AdamW(model.parameters()), device_memory=smallest):
+        out = model(tokens)
+        functional.cross_entropy(out.flatten(0, 1), tokens.flatten()).backward()
+        with pytest.raises(OpenwaferError, match=r"33,280 bytes are the output of the call before"):
+            model(tokens)
+
+
 def run(forward: Callable[[Tensor], Tensor], budget: int) -> tuple[LayerState, Tensor]:
     """The first forward of a layer on a device of so many bytes, and its loss."""
     device, state = CpuDevice(budget), LayerState(nn.Identity())

@@ -715,7 +715,7 @@ class Executor:
         # The dry run of a call leaves no cast, either.
         with self.casts.leaving_none(None):
             kind = self.watch.admit_call(name, args, kwargs)
-        with self.device.forward_only():
+        with self.watch.naming_outputs(), self.device.forward_only():
             self.watch.meet(kind)
             self._begin_pass(num_micro_batches=1, is_whole=name == ROOT)
             if torch.is_grad_enabled():
@@ -729,9 +729,10 @@ class Executor:
                 finally:
                     # Also of one that failed, whose caller may go on.
                     self.weights.hide()
-                return out
-            out = function(*args, **kwargs)
-            self.end_pass()
+            else:
+                out = function(*args, **kwargs)
+                self.end_pass()
+            self.watch.end_forward(out)
             return out
 
     def visits(self) -> tuple[Visit, ...]:

@@ -10,8 +10,9 @@ growing cache do.
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import nn
@@ -22,6 +23,9 @@ from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.activations import Frame
 from openwafer.training.stream.replicas.ownership import Ownership, StagePlan, StoreShare
 from openwafer.training.stream.step_plan import StepPlan
+from openwafer.training.torch_private import pytree
+
+T = TypeVar("T")
 
 # Objects in objects in arguments; what lies deeper tells nothing.
 MAX_DEPTH: Final = 6
@@ -254,6 +258,7 @@ class PassWatch:
         self._saved_bytes = 0
         self._frames: list[weakref.ref[Frame]] = []
         self._living: list[tuple[Graph, list[weakref.ref[Frame]]]] = []
+        self._returned: list[weakref.ref[torch.Tensor]] = []
 
     def hold_to(self, contract: StepContract) -> None:
         """Hold passes to this from now on. What has been found to depend on values does so yet."""
@@ -357,6 +362,29 @@ class PassWatch:
         if self._is_learning or self.depends_on_values:
             self._device.watch(self._weights.memory())
 
+    def end_forward(self, out: Any) -> None:
+        """A call that is a pass by itself returns this."""
+        if self._device.budget_bytes is not None:
+            leaves = pytree.tree_leaves(out)
+            self._returned = [weakref.ref(one) for one in leaves if isinstance(one, torch.Tensor)]
+
+    @contextmanager
+    def naming_outputs(self) -> Iterator[None]:
+        """Context of a forward: one for which there is no room tells what is held of the last."""
+        try:
+            yield
+        except OpenwaferError as found:
+            held = {out.untyped_storage().data_ptr(): out for out in _alive(self._returned)}
+            first = found.diagnostics[0]
+            if not held or first.code != "device-budget-exceeded":
+                raise
+            num_bytes = sum(out.untyped_storage().nbytes() for out in held.values())
+            note = (
+                f"{num_bytes:,} bytes are the output of the call before, which the loop still "
+                "holds: `del` it before the next call"
+            )
+            raise OpenwaferError(replace(first, notes=(*first.notes, note))) from found
+
     def begin_layer(self, frame: Frame) -> None:
         """A layer begins whose saved tensors a frame sees."""
         self._frames.append(weakref.ref(frame))
@@ -397,8 +425,8 @@ class PassWatch:
             )
 
 
-def _alive(frames: Sequence[weakref.ref[Frame]]) -> list[Frame]:
-    return [frame for one in frames if (frame := one()) is not None]
+def _alive(references: Sequence[weakref.ref[T]]) -> list[T]:
+    return [one for reference in references if (one := reference()) is not None]
 
 
 def larger_than_planned(kind: CallKind, planned: Sequence[CallKind]) -> OpenwaferError:
