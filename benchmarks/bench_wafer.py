@@ -1,15 +1,17 @@
 """A whole wafer of PEs that play the game of life: compile, load, run, and check.
 
 One cell a PE, on a rectangle as large as the usable wafer unless told otherwise. The program is
-``benchmarks/wafer``; the final state is compared with numpy's.
+``benchmarks/wafer``, a stencil; the final state is compared with numpy's. With ``--profile`` the
+run's time is booked and its code counts, and its profile is taken and written.
 
     python benchmarks/bench_wafer.py --width 750 --height 994 --generations 100 --picture life.pbm
+    python benchmarks/bench_wafer.py --width 750 --height 994 --generations 4 --profile life.html
 """
 
 import argparse
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +24,8 @@ from openwafer.sdk.compiler.artifacts import compilation_of
 from openwafer.sdk.compiler.pipeline import compile_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.host import Region, Runtime, RuntimeOptions
+from openwafer.sdk.host.line_cycles import BookedRun
+from openwafer.sdk.profile import Grouping, profile_of, write_profile
 
 PROGRAM = Path(__file__).parent / "wafer" / "layout.csl"
 ALIVE_SHARE = 0.3
@@ -67,8 +71,11 @@ def play(arguments: argparse.Namespace, folder: Path) -> tuple[NDArray[np.uint32
     with timed("write"):
         compilation_of(program).write(folder)
     del program
+    counts = bool(arguments.profile)
     with timed("load"):
-        runtime = Runtime(folder, RuntimeOptions(log_folder=None))
+        runtime = Runtime(
+            folder, RuntimeOptions(log_folder=None, has_account=counts, has_line_cycles=counts)
+        )
         runtime.load()
         runtime.run()
     region = Region(0, 0, width, height, 1)
@@ -83,7 +90,19 @@ def play(arguments: argparse.Namespace, folder: Path) -> tuple[NDArray[np.uint32
     with timed("stop"):
         runtime.stop()
     print(f"         {runtime.cycle - begin} cycles")
+    if arguments.profile:
+        show_profile(runtime.booked(), Grouping(arguments.by), arguments.profile)
     return before, received[0][:, :, 0]
+
+
+def show_profile(run: BookedRun, by: Grouping, paths: Sequence[Path]) -> None:
+    """Take the profile of a run, and write it to files."""
+    with timed("profile"):
+        profile = profile_of(run, by=by)
+    for path in paths:
+        with timed(path.suffix[1:]):
+            write_profile(profile, path)
+        print(f"         {path.stat().st_size:,} bytes")
 
 
 def main() -> None:
@@ -94,6 +113,8 @@ def main() -> None:
     parser.add_argument("--generations", type=int, default=100)
     parser.add_argument("--arch", default="wse3", choices=[str(arch) for arch in Arch])
     parser.add_argument("--picture", type=Path, help="where to draw the last generation")
+    parser.add_argument("--profile", type=Path, nargs="+", help="files for the run's profile")
+    parser.add_argument("--by", default="file", choices=[str(by) for by in Grouping])
     arguments = parser.parse_args()
     print(f"{arguments.width} x {arguments.height} PEs, {arguments.generations} generations")
     with TemporaryDirectory() as folder:

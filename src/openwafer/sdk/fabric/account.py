@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.sdk.fabric import words as w
+from openwafer.sdk.fabric.address_space import written_pages
 from openwafer.sdk.fabric.compiled import compiled
 from openwafer.sdk.fabric.rows import account_row, job_row, mailbox_row, thread_row
 from openwafer.sdk.fabric.state import Array, State, Tables
@@ -64,7 +65,7 @@ class Account:
     """Where the cycles of PEs went, from the run's begin up to now.
 
     PE (x, y) of a rectangle of `height` rows is number `x * height + y`. Slots 0 to 7 are the
-    microthreads, 8 is the main thread.
+    microthreads, 8 is the main thread. It is of all PEs, or of those with neighbouring numbers.
 
     Attributes:
         cycles: shape (PEs, slots, states), the last axis as :class:`SlotState` has it; the states
@@ -73,12 +74,20 @@ class Account:
         num_cycles: how many cycles the run has taken.
         colors: shape (PEs, input queues), a bit for each color that is bound to the queue now.
         height: rows of the rectangle.
+        first: number of its first PE.
     """
 
     cycles: NDArray[np.int64]
     num_cycles: int
     colors: NDArray[np.uint32]
     height: int
+    first: int = 0
+
+    @property
+    def main(self) -> "MainTime":
+        """The part of main threads, and all beats."""
+        beats = self.cycles[:, :, SlotState.BEAT].sum(axis=1)
+        return MainTime(self.cycles[:, w.MAIN_SLOT], beats)
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -94,8 +103,29 @@ class Account:
 
     def of(self, x: int, y: int) -> NDArray[np.int64]:
         """The part of a PE: shape (slots, states)."""
-        part: NDArray[np.int64] = self.cycles[x * self.height + y]
+        part: NDArray[np.int64] = self.cycles[x * self.height + y - self.first]
         return part
+
+
+@dataclass(frozen=True)
+class MainTime:
+    """What main threads did, and how long any thread had the datapath; as :class:`Account` has it.
+
+    Attributes:
+        cycles: shape (PEs, states).
+        beats: of all slots, shape (PEs,).
+    """
+
+    cycles: NDArray[np.int64]
+    beats: NDArray[np.int64]
+
+    @property
+    def kinds(self) -> NDArray[np.int64]:
+        """Cycles of each of :data:`KINDS`, shape (kinds, PEs)."""
+        main = self.cycles.T
+        queues = main[SlotState.INPUT : SlotState.OUTPUT], main[SlotState.OUTPUT :]
+        sums = [own.sum(axis=0, keepdims=True) for own in queues]
+        return np.concatenate([self.beats[None], main[: SlotState.INPUT], *sums])
 
 
 _PLAIN: Final = [state.name.lower().replace("_", " ") for state in SlotState][:-2]
@@ -104,6 +134,11 @@ STATES: Final = (
     *(f"{word} {queue}" for word in ("input", "output") for queue in range(w.QUEUES)),
 )
 """Names of all states of a slot, by number."""
+KINDS: Final = ("beats of all threads", *_PLAIN, "input", "output")
+"""What the time of a PE is told as in few words: its beats, and the states of its main thread,
+those of all queues as one."""
+PES_AT_A_TIME: Final = 1 << 13
+"""An account is read of so many PEs at a time where there may be a wafer of them."""
 
 
 @compiled
@@ -172,34 +207,65 @@ def end_operation(s: State, pe: int, begun: int) -> None:
     enter(s, pe, w.MAIN_SLOT, w.IN_SCALAR, ended)
 
 
-def account_of(state: Array) -> Account:
-    """The account of a machine whose time is booked, up to now."""
+def account_of(state: Array, first: int, end: int) -> Account:
+    """The account of a machine whose time is booked, of PEs from one number up to another."""
     tables, now = Tables(state), int(state[w.G_NOW])
-    rows = tables.view("account")
-    cycles = rows[:, :, w.A_CYCLES : w.A_CYCLES + w.NUM_STATES].copy()
-    current, elapsed = rows[:, :, w.A_STATE], now - rows[:, :, w.A_SINCE]
-    slots, pes = np.indices(current.shape)
-    _split_scalar(tables, cycles[w.MAIN_SLOT], rows[w.MAIN_SLOT], elapsed[w.MAIN_SLOT])
+    cycles = np.zeros((end - first, w.SLOTS, w.NUM_STATES), np.int64)
+    cycles[:, :, w.IN_NOTHING] = now
+    for slot in _used_slots(state, first, end):
+        cycles[:, slot] = slot_cycles(tables, slot, slice(first, end), now)
+    queues = tables.core[first:end, w.C_QUEUE_OF :].view(np.uint8)[:, : w.COLORS] & w.QUEUE_MASK
+    colors = np.zeros((end - first, w.QUEUES), np.uint32)
+    for color, queue in enumerate(queues.T):
+        (bound,) = np.nonzero(queue)
+        colors[bound, queue[bound] - 1] |= np.uint32(1 << color)
+    return Account(cycles, now, colors, int(state[w.G_HEIGHT]), first)
+
+
+def main_time_of(state: Array, first: int, end: int) -> MainTime:
+    """The main threads' part of :func:`account_of`, for a fraction of its time and memory."""
+    tables, now, pes = Tables(state), int(state[w.G_NOW]), slice(first, end)
+    cycles = slot_cycles(tables, w.MAIN_SLOT, pes, now)
+    beats = cycles[:, w.IN_BEAT].copy()
+    for slot in _used_slots(state, first, end):
+        if slot != w.MAIN_SLOT:
+            rows = tables.view("account")[slot, pes]
+            is_beat = rows[:, w.A_STATE] == w.IN_BEAT
+            beats += rows[:, w.A_CYCLES + w.IN_BEAT] + is_beat * (now - rows[:, w.A_SINCE])
+    return MainTime(cycles, beats)
+
+
+def _used_slots(state: Array, first: int, end: int) -> list[int]:
+    """Slots of which any of some PEs has done something; rows of the others take no memory."""
+    row = 8 * w.ACCOUNT_WORDS
+    begins = [8 * w.ACCOUNT + row * (slot * w.PITCH + first) for slot in range(w.SLOTS)]
+    pages = written_pages(state, [(begin, begin + row * (end - first)) for begin in begins])
+    return [slot for slot, written in enumerate(pages) if written.size]
+
+
+def slot_cycles(tables: Tables, slot: int, pes: slice, now: int) -> Array:
+    """Cycles of a slot of some PEs up to now, shape (PEs, states)."""
+    rows = tables.view("account")[slot, pes]
+    cycles: Array = rows[:, w.A_CYCLES : w.A_CYCLES + w.NUM_STATES].copy()
+    current, elapsed = rows[:, w.A_STATE], now - rows[:, w.A_SINCE]
+    if slot == w.MAIN_SLOT:
+        _split_scalar(tables.mailbox[pes], cycles, rows, elapsed)
     pauses = np.where(current == w.IN_PAUSE, elapsed, 0)
-    turns = np.minimum(pauses, tables.job[:, :, w.J_TURNS])
-    cycles[:, :, w.IN_TURN] += turns
-    cycles[slots, pes, current] += elapsed - turns
-    queues = tables.core[:, w.C_QUEUE_OF :].view(np.uint8)[:, : w.COLORS] & w.QUEUE_MASK
-    is_bound = queues[:, None, :] == np.arange(1, w.QUEUES + 1)[:, None]
-    colors = (is_bound << np.arange(w.COLORS)).sum(axis=2).astype(np.uint32)
-    return Account(cycles.transpose(1, 0, 2), now, colors, int(state[w.G_HEIGHT]))
+    turns = np.minimum(pauses, tables.job[slot, pes, w.J_TURNS])
+    cycles[:, w.IN_TURN] += turns
+    cycles[np.arange(len(cycles)), current] += elapsed - turns
+    return cycles
 
 
-def _split_scalar(tables: Tables, cycles: Array, rows: Array, elapsed: Array) -> None:
+def _split_scalar(box: Array, cycles: Array, rows: Array, elapsed: Array) -> None:
     """Book what code that runs now has said of its cycles, as if its scalar part came first.
 
     Args:
-        tables: of the machine.
+        box: mailboxes of the PEs.
         cycles: of the main threads, shape (PEs, states), is added to.
         rows: of the main threads' accounts.
         elapsed: cycles since the present state began, shape (PEs,); what is split is taken off.
     """
-    box = tables.mailbox
     own = box[:, [mb.BEATS, mb.PAUSES, mb.TURNS, mb.DRAINS]]
     own = own * (rows[:, w.A_STATE] == w.IN_SCALAR)[:, None]
     ahead = box[:, mb.CYCLE] - rows[:, w.A_SINCE] - own.sum(axis=1)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.account import Account, account_of
+from openwafer.sdk.fabric.account import Account, MainTime, account_of, main_time_of
 from openwafer.sdk.fabric.engine import (
     ELEMENT_TYPE,
     RUN_TYPE,
@@ -139,8 +139,11 @@ class Machine(Protocol):
     def statistics(self) -> Statistics:
         """Counts since the start."""
 
-    def account(self) -> Account:
-        """Where the cycles went of a machine whose time is booked."""
+    def account(self, first: int, end: int) -> Account:
+        """Where the cycles went of PEs with numbers in a range, of a machine that books time."""
+
+    def main_time(self, first: int, end: int) -> MainTime:
+        """The part of the account that is of main threads, and all beats."""
 
     def report(self, lost: Mapping[Lost, int]) -> Report:
         """What can be told of the present; the host knows of `lost` wavelets."""
@@ -329,8 +332,11 @@ class Engine(Machine):
             switch_changes=int(g[w.G_SWITCHES]),
         )
 
-    def account(self) -> Account:
-        return account_of(self.state)
+    def account(self, first: int, end: int) -> Account:
+        return account_of(self.state, first, end)
+
+    def main_time(self, first: int, end: int) -> MainTime:
+        return main_time_of(self.state, first, end)
 
     def report(self, lost: Mapping[Lost, int]) -> Report:
         return Report(self._program, self.state, lost)

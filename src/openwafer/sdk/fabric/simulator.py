@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.fabric import findings
-from openwafer.sdk.fabric.account import Account
+from openwafer.sdk.fabric.account import Account, MainTime
 from openwafer.sdk.fabric.events import FOR_HOST, EventKind, Rows, Scope, color_and_link
 from openwafer.sdk.fabric.findings import Found
 from openwafer.sdk.fabric.machine import (
@@ -153,7 +153,7 @@ class Simulator:
             ),
         )
         self._books = _Books()
-        self._looks: dict[int, Callable[[], None]] = {}
+        self._looks: dict[int, list[Callable[[], None]]] = {}
         self._record: Callable[[Rows], None] | None = None
         self._counters = np.zeros(0, np.int64)
 
@@ -328,7 +328,7 @@ class Simulator:
                 f"cycle {cycle} is over: the present is {self.cycle}",
                 help="ask for a later one, or go back to a snapshot before",
             )
-        self._looks[cycle] = look
+        self._looks.setdefault(cycle, []).append(look)
 
     def prints(self) -> tuple[Print, ...]:
         """What PEs wrote to the log so far, by cycle, then by PE."""
@@ -361,11 +361,30 @@ class Simulator:
         """Counts since the start."""
         return self._machine.statistics()
 
-    def account(self) -> Account:
-        """Where the cycles of each slot of each PE went since the start.
+    @property
+    def has_account(self) -> bool:
+        """Whether the time of slots is booked."""
+        return self._options.has_account
+
+    def account(self, first: int = 0, end: int | None = None) -> Account:
+        """Where the cycles of each slot of each PE went since the start: 2 KB a PE.
+
+        Args:
+            first: number of the first PE that it is of.
+            end: the one behind the last; None for all behind the first.
 
         Raises OpenwaferError `fabric-no-account` where the options ask for none.
         """
+        self._require_account()
+        num_pes = self._program.width * self._program.height
+        return self._machine.account(first, num_pes if end is None else end)
+
+    def main_time(self, first: int, end: int) -> MainTime:
+        """The part of :meth:`account` that is of main threads, and all beats."""
+        self._require_account()
+        return self._machine.main_time(first, end)
+
+    def _require_account(self) -> None:
         if not self._options.has_account:
             raise error(
                 "fabric-no-account",
@@ -373,7 +392,6 @@ class Simulator:
                 help="ask for it when the run begins: compiled.run(account=True), or the option"
                 " has_account",
             )
-        return self._machine.account()
 
     def _pe(self, x: int, y: int) -> int:
         if not (0 <= x < self._program.width and 0 <= y < self._program.height):
@@ -419,7 +437,8 @@ class Simulator:
             stop = self._advance_to(goal, due)
             if self.cycle < due:
                 return stop
-            self._looks.pop(due)()
+            for look in self._looks.pop(due):
+                look()
             if stop != Stop.LIMIT:
                 return stop
         return self._advance_to(goal, limit)

@@ -5,9 +5,9 @@ its code have passed; of which lines those are, the code itself says.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from openwafer.sdk.program.program import Program
 
 Line: TypeAlias = tuple[str, int, str]
 """File, line and function."""
+_COUNTS_AT_A_TIME: Final = 1 << 15
+"""So many counts of PEs are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +82,20 @@ class CodeCounters:
         images = self._program.images_by_number[pes]
         for image in np.unique(images):
             counters = self._counters[image]
-            own = self._first[pes[images == image], None] + np.arange(len(counters))
-            for line, tally in self._tallies(counters, self._counts[own]).items():
-                whole[line] = whole.get(line, 0) + tally.numbers
+            for counts in self._counts_of(pes[images == image], len(counters)):
+                for line, tally in self._tallies(counters, counts).items():
+                    whole[line] = whole.get(line, 0) + tally.numbers
         return tuple(
             LineCycles(*line, *map(int, numbers))
             for line, numbers in sorted(whole.items())
             if numbers[1:].any()
         )
+
+    def _counts_of(self, pes: NDArray[np.int64], number: int) -> Iterator[NDArray[np.int64]]:
+        """The counts of PEs that have so many each, some PEs at a time: shape (PEs, counters)."""
+        step = max(1, _COUNTS_AT_A_TIME // max(1, number))
+        for at in range(0, pes.size, step):
+            yield self._counts[self._first[pes[at : at + step], None] + np.arange(number)]
 
     def _tallies(
         self, counters: Sequence[Counter], counts: NDArray[np.int64]

@@ -10,7 +10,7 @@ from openwafer.sdk.host import journal as journals
 from openwafer.sdk.host.journal import Journal, program_beside
 from openwafer.sdk.profile.critical_path import critical_path
 from openwafer.sdk.profile.model import Profile
-from openwafer.sdk.profile.taking import Grouping, profile_of
+from openwafer.sdk.profile.taking import Grouping, check_groups, profile_of
 from openwafer.sdk.profile.traffic import with_traffic
 from openwafer.sdk.program import file as programs
 from openwafer.sdk.program.digest import digest_of
@@ -36,13 +36,14 @@ def profile_of_journal(
             path.
 
     Raises:
-        OpenwaferError: the journal is of another program, something comes out otherwise, or there
-            are no such PEs.
+        OpenwaferError: the journal is of another program, something comes out otherwise, there are
+            no such PEs, or more than a profile has groups for.
     """
     pes = None
     if region is not None:
         region.check(program)
         pes = [program.number_of(x, y) for _, _, x, y in region.pes()]
+    check_groups(program.width * program.height if pes is None else len(pes), by)
     with TemporaryDirectory() as folder:
         file = Path(folder) / "run.record" if has_record else None
         again = replay(program, journal, has_account=True, has_line_cycles=True, record=file)

@@ -1,7 +1,7 @@
 """A profile is made from a simulation that has booked time and counted code."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import reduce
 from typing import Final, TypeAlias
@@ -9,21 +9,25 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, NUM_COLORS, WORD_BYTES
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.compiler.memory_map import MemoryUse
-from openwafer.sdk.fabric import Account, SlotState
-from openwafer.sdk.fabric.words import MAIN_SLOT
+from openwafer.sdk.fabric import SlotState
+from openwafer.sdk.fabric.account import KINDS, STATES
 from openwafer.sdk.host.line_cycles import BookedRun
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.ir.suspension import call_graph, reachable
 from openwafer.sdk.profile import model
+from openwafer.sdk.profile.folding import GroupTimes, group_times
 from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.image import Image
 from openwafer.sdk.program.program import Program
 
 MAX_CELLS: Final = 128
 """Most columns, and rows, of the map of the fabric."""
+MAX_GROUPS: Final = 1 << 14
+"""Most groups of single PEs."""
 
 Pes: TypeAlias = NDArray[np.int64]
 """Numbers of PEs."""
@@ -49,12 +53,20 @@ def profile_of(
         run: as far as it has come.
         pes: numbers of those whose time is looked at; None for all.
         by: how they are grouped.
+
+    Raises OpenwaferError for more groups than a profile may have.
     """
-    program, simulator = run.program, run.simulator
-    account, counts = simulator.account(), simulator.statistics()
-    chosen = np.arange(program.width * program.height) if pes is None else np.array(pes)
+    program, counts = run.program, run.simulator.statistics()
+    num_pes = program.width * program.height
+    chosen = np.arange(num_pes) if pes is None else np.array(pes)
+    check_groups(chosen.size, by)
+    grouped = _grouped(program, chosen, by)
+    group_of = np.full(num_pes, -1)
+    for number, own in enumerate(grouped.values()):
+        group_of[own] = number
+    times = group_times(run.simulator, group_of, len(grouped))
     groups = tuple(
-        _group(run, account, name, own) for name, own in _grouped(program, chosen, by).items()
+        _group(run, times, number, name, own) for number, (name, own) in enumerate(grouped.items())
     )
     modules = run.counters.modules
     used = {model.line_of(one) for group in groups for one in group.lines}
@@ -63,7 +75,7 @@ def profile_of(
         arch=program.arch,
         width=program.width,
         height=program.height,
-        cycles=account.num_cycles,
+        cycles=run.simulator.cycle,
         failure=run.failure,
         groups=groups,
         images=tuple(_images(program)),
@@ -72,7 +84,7 @@ def profile_of(
             one for one in _operations(program, modules) if model.line_of(one) in used
         ),
         sources=_sources(program, {file for file, _, _ in used}),
-        fabric_map=_fabric_map(program, account),
+        fabric_map=_fabric_map(program, times.kinds),
         totals=model.Totals(
             counts.wavelets, counts.landings, counts.elements, counts.tasks, counts.switch_changes
         ),
@@ -88,18 +100,24 @@ def _grouped(program: Program, pes: Pes, by: Grouping) -> dict[str, Pes]:
     parts: dict[str, list[Pes]] = defaultdict(list)
     for number in np.unique(numbers):
         image = program.images[number]
-        name = _file(image) if by is Grouping.FILE else f"{image.name} (image {number})"
+        name = image.file if by is Grouping.FILE else program.label_of(int(number))
         parts[name].append(pes[numbers == number])
     groups = {name: np.sort(np.concatenate(own)) for name, own in parts.items()}
     return dict(sorted(groups.items(), key=lambda item: item[1][0]))
 
 
-def _file(image: Image) -> str:
-    """The file of an image, without its parameters."""
-    return image.name.partition("(")[0]
+def check_groups(num_pes: int, by: Grouping) -> None:
+    """Refuse more groups than tables, and memory, have room for."""
+    if by is Grouping.PE and num_pes > MAX_GROUPS:
+        raise error(
+            "profile-too-many-groups",
+            f"{num_pes:,} PEs, each a group of its own: a profile has at most {MAX_GROUPS:,}",
+            help="look at fewer PEs (--rectangle X Y COLUMNS ROWS, or rows and columns), or group"
+            " them by file or image",
+        )
 
 
-def _group(run: BookedRun, account: Account, name: str, pes: Pes) -> model.PeGroup:
+def _group(run: BookedRun, times: GroupTimes, number: int, name: str, pes: Pes) -> model.PeGroup:
     x, y = np.divmod(pes, run.program.height)
     return model.PeGroup(
         name=name,
@@ -108,14 +126,13 @@ def _group(run: BookedRun, account: Account, name: str, pes: Pes) -> model.PeGro
         y=int(y.min()),
         width=int(np.ptp(x)) + 1,
         height=int(np.ptp(y)) + 1,
-        times=tuple(_times(run.program, account, pes)),
+        times=tuple(_times(run.program, times, number, pes)),
         lines=run.counters.lines(pes),
     )
 
 
-def _times(program: Program, account: Account, pes: Pes) -> Iterator[model.SlotTime]:
-    cycles = account.cycles[pes].sum(axis=0)
-    inputs = np.bitwise_or.reduce(account.colors[pes], axis=0)
+def _times(program: Program, times: GroupTimes, number: int, pes: Pes) -> Iterator[model.SlotTime]:
+    cycles, inputs = times.cycles[number], times.colors[number]
     outputs = _output_colors(program, pes)
     for slot, state in zip(*np.nonzero(cycles), strict=True):
         colors: tuple[int, ...] = ()
@@ -123,8 +140,7 @@ def _times(program: Program, account: Account, pes: Pes) -> Iterator[model.SlotT
             colors = _bits(int(inputs[state - SlotState.INPUT]))
         elif state >= SlotState.OUTPUT:
             colors = outputs.get(int(state) - SlotState.OUTPUT, ())
-        number = int(cycles[slot, state])
-        yield model.SlotTime(model.slot_name(slot), account.states[state], colors, number)
+        yield model.SlotTime(model.slot_name(slot), STATES[state], colors, int(cycles[slot, state]))
 
 
 def _bits(mask: int) -> tuple[int, ...]:
@@ -144,9 +160,9 @@ def _output_colors(program: Program, pes: Pes) -> dict[int, tuple[int, ...]]:
 def _images(program: Program) -> Iterator[model.ImageInfo]:
     """One for each file and size in memory."""
     sizes: dict[tuple[str, MemoryUse], int] = defaultdict(int)
-    for number, image in enumerate(program.images):
-        num_pes = int(np.count_nonzero(program.image_of == number))
-        sizes[_file(image), MemoryUse.of(image)] += num_pes
+    counts = np.bincount(program.image_of.ravel(), minlength=len(program.images)).tolist()
+    for image, num_pes in zip(program.images, counts, strict=True):
+        sizes[image.file, MemoryUse.of(image)] += num_pes
     for (name, use), num_pes in sizes.items():
         words = use.data_words, use.code_words, use.left_words
         yield model.ImageInfo(name, num_pes, *(WORD_BYTES * number for number in words))
@@ -210,15 +226,9 @@ def _sources(program: Program, files: set[str]) -> tuple[model.SourceText, ...]:
     )
 
 
-def _fabric_map(program: Program, account: Account) -> model.FabricMap:
+def _fabric_map(program: Program, kinds: NDArray[np.int64]) -> model.FabricMap:
+    """Of the cycles of kinds, shape (kinds, PEs)."""
     side = -(-max(program.width, program.height) // MAX_CELLS)
-    main = account.cycles[:, MAIN_SLOT]
-    layers: Mapping[str, NDArray[np.int64]] = {
-        "beats of all threads": account.cycles[:, :, SlotState.BEAT].sum(axis=1),
-        **{account.states[state]: main[:, state] for state in SlotState if state < SlotState.INPUT},
-        "input": main[:, SlotState.INPUT : SlotState.OUTPUT].sum(axis=1),
-        "output": main[:, SlotState.OUTPUT :].sum(axis=1),
-    }
     size = program.width, program.height
     return model.FabricMap(
         columns=-(-program.width // side),
@@ -226,7 +236,7 @@ def _fabric_map(program: Program, account: Account) -> model.FabricMap:
         pes=side,
         layers=tuple(
             model.MapLayer(name, cells_of(cycles.reshape(size).T, side))
-            for name, cycles in layers.items()
+            for name, cycles in zip(KINDS, kinds, strict=True)
             if cycles.any()
         ),
     )

@@ -222,3 +222,8 @@ class Image:
     rotations: tuple[TaskRotation, ...] = field(default=(), repr=False)
     control_offsets: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     names: ImageNames = field(default=ImageNames(), repr=False, compare=False)
+
+    @property
+    def file(self) -> str:
+        """The file of its code, its name without the parameters."""
+        return self.name.partition("(")[0]

@@ -99,6 +99,10 @@ class Program:
         """Number of each numbered PE's image."""
         return self.image_of.ravel(order="F")
 
+    def label_of(self, image: int) -> str:
+        """What an image is called where no other may be called the same."""
+        return f"{self.images[image].name} (image {image})"
+
 
 def with_frames(program: Program, table: FrameTable) -> Program:
     """The program, with what its native code says of its frames."""
