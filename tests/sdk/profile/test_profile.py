@@ -22,6 +22,7 @@ from openwafer.sdk.profile import (
 )
 from openwafer.sdk.profile.advice import advice
 from openwafer.sdk.profile.model import SlotTime
+from openwafer.sdk.profile.page import profile_page
 from tests.golden_text import GoldenTexts
 from tests.sdk.door.small_program import small_program
 from tests.sdk.profile.two_commands import CODE, two_commands
@@ -152,6 +153,7 @@ def test_a_run_in_which_nothing_was_waited_for_says_so(folder: Path) -> None:
     assert "none has passed, as what is launched runs when the script waits" in (
         profile_text(profile)
     )
+    assert "Along the run" not in profile_page(profile)
 
 
 def test_a_run_without_a_profile_says_how_to_ask_for_it(folder: Path) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.arch.generation import GENERATIONS
 from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.host.time_bins import TimeBins
 from openwafer.sdk.ir import text
 from openwafer.sdk.ir.counters import Counter, counters_of
 from openwafer.sdk.program.program import Program
@@ -129,12 +130,14 @@ class BookedRun:
         program: the one that runs.
         simulator: the fabric.
         counters: of the code.
+        bins: of its time; None where that is not booked.
         failure: the error of the last operation of the host that raised one, as it is shown.
     """
 
     program: Program
     simulator: Simulator
     counters: CodeCounters
+    bins: TimeBins | None
     failure: str | None
 
 

@@ -14,6 +14,7 @@ from openwafer.sdk.host.line_cycles import BookedRun, CodeCounters
 from openwafer.sdk.host.operations import Interpreter, Words
 from openwafer.sdk.host.record import CarryOut, RecordOptions, record_options, recorded, scope_of
 from openwafer.sdk.host.symbols import HostSymbols
+from openwafer.sdk.host.time_bins import bins_of
 from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.program import Program
 
@@ -82,7 +83,9 @@ def replay(
         counts=has_line_cycles,
         scope=scope_of(options),
     )
-    counters = CodeCounters(program, simulator) if has_line_cycles else None
+    counters, bins = None, None
+    if has_line_cycles:
+        counters, bins = CodeCounters(program, simulator), bins_of(program, simulator)
     if until is not None:
         simulator.look_at(until, _end)
     interpreter = Interpreter(HostSymbols(program), simulator, Warnings(), journal.rules)
@@ -96,7 +99,7 @@ def replay(
             pass
     if counters is None:
         return Replayed(simulator, tuple(results), code)
-    booked = BookedRun(program, simulator, counters, interpreter.failure)
+    booked = BookedRun(program, simulator, counters, bins, interpreter.failure)
     return Replayed(simulator, tuple(results), code, booked)
 
 

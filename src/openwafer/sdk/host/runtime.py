@@ -60,6 +60,7 @@ from openwafer.sdk.host.rules import Rules
 from openwafer.sdk.host.sim_log import SimLog, wants_landings, warn_of_debug_words
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.tensors import DataType, Order
+from openwafer.sdk.host.time_bins import TimeBins, bins_of
 from openwafer.sdk.program import FILE_NAME, file
 from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.program import HostName, Program
@@ -157,6 +158,7 @@ class Runtime:
         self._rules = options.rules()
         self._simulator: Simulator | None = None
         self._counters: CodeCounters | None = None
+        self._bins: TimeBins | None = None
         self._log: SimLog | None = None
         self._warnings = Warnings()
         self._pending: list[Task] = []
@@ -180,6 +182,7 @@ class Runtime:
         )
         if options.has_line_cycles:
             self._counters = CodeCounters(self.program, self._simulator)
+            self._bins = bins_of(self.program, self._simulator)
         self._interpreter = Interpreter(self.symbols, self._simulator, self._warnings, self._rules)
         self._carry_out = self._kept(self._interpreter)
         if record is not None:
@@ -413,7 +416,8 @@ class Runtime:
         simulator = self._loaded()
         if self._counters is None:
             raise not_counted()
-        return BookedRun(self.program, simulator, self._counters, self._interpreter.failure)
+        failure = self._interpreter.failure
+        return BookedRun(self.program, simulator, self._counters, self._bins, failure)
 
     def task_wait(self, task: Task) -> None:
         """Finish everything queued up to a task."""

@@ -147,6 +147,48 @@ class FabricMap:
 
 
 @dataclass(frozen=True)
+class LaneKind:
+    """Cycles of one kind, as layers of the map have them, by bin."""
+
+    name: str
+    cycles: tuple[int, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """PEs whose time is shown along the run.
+
+    Attributes:
+        name: such as `pe.csl`, `columns 0 to 3`.
+        num_pes: how many; the states of their main threads have that many times a bin's cycles.
+        kinds: those with cycles.
+    """
+
+    name: str
+    num_pes: int
+    kinds: tuple[LaneKind, ...]
+
+
+@dataclass(frozen=True)
+class Course:
+    """What PEs did along the run, added up over equal stretches of cycles, the bins.
+
+    Each list of lanes has all PEs, also those that no group has.
+
+    Attributes:
+        bin_cycles: how long a bin is; the last one may be shorter.
+        codes: PEs with the same file, or image.
+        columns: stripes of the fabric; none where it has one column.
+        rows: likewise.
+    """
+
+    bin_cycles: int
+    codes: tuple[Lane, ...]
+    columns: tuple[Lane, ...]
+    rows: tuple[Lane, ...]
+
+
+@dataclass(frozen=True)
 class Totals:
     """Counts of the whole run, as :class:`~openwafer.sdk.fabric.machine.Statistics` has them."""
 
@@ -212,6 +254,7 @@ class Profile:
         totals: of all PEs.
         traffic: of links and colors, where the run was recorded.
         critical_path: of the whole run, likewise.
+        course: of time along the run; None in files from before there was one.
     """
 
     program: str
@@ -229,6 +272,7 @@ class Profile:
     totals: Totals
     traffic: Traffic | None = None
     critical_path: CriticalPath | None = None
+    course: Course | None = None
 
     @property
     def num_pes(self) -> int:

@@ -9,9 +9,11 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
+from openwafer.sdk.fabric.account import KINDS
 from openwafer.sdk.profile import tables
 from openwafer.sdk.profile.advice import advice
-from openwafer.sdk.profile.model import FabricMap, MapLayer, Profile
+from openwafer.sdk.profile.course_picture import Picture, picture_of, stripes_of
+from openwafer.sdk.profile.model import Course, FabricMap, MapLayer, Profile
 from openwafer.sdk.profile.segments import CriticalPath, Reason, Segment
 from openwafer.sdk.profile.text import pe_of, remedy, share, summary
 
@@ -42,6 +44,7 @@ def profile_page(profile: Profile) -> str:
         maps=tuple(_drawn(profile.fabric_map, layer) for layer in profile.fabric_map.layers),
         states=_bars(profile),
         advice=tuple(advice(profile)),
+        course=None if profile.course is None else _course(profile.course, profile.cycles),
         path=None if profile.critical_path is None else _path(profile.critical_path),
         roofs=tables.roofline(profile),
         sources=tuple(_sources(profile)),
@@ -111,6 +114,27 @@ def _runs(steps: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 def _shade(layer: MapLayer, steps: Sequence[int], step: int, paths: Sequence[str]) -> Shade:
     own = [cycles for cycles, other in zip(layer.cycles, steps, strict=True) if other == step]
     return Shade(step / SHADES, "".join(paths), min(own), max(own))
+
+
+@dataclass(frozen=True)
+class DrawnCourse:
+    """Time along the run: by code as strips, by columns and rows of the fabric as maps."""
+
+    picture: Picture
+    kinds: tuple[str, ...]
+    maps: tuple[tuple[str, FabricMap, tuple[DrawnMap, ...]], ...]
+
+
+def _course(course: Course, cycles: int) -> DrawnCourse | None:
+    if cycles == 0:
+        return None
+    picture = picture_of(course, cycles)
+    shown = {area.kind for strip in picture.strips for area in strip.areas}
+    maps = (
+        (word, cells, tuple(_drawn(cells, layer) for layer in cells.layers))
+        for word, cells in stripes_of(course, cycles)
+    )
+    return DrawnCourse(picture, tuple(kind for kind in KINDS if kind in shown), tuple(maps))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from openwafer.sdk.host.line_cycles import BookedRun
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.ir.suspension import call_graph, reachable
 from openwafer.sdk.profile import model
+from openwafer.sdk.profile.course import course_of
 from openwafer.sdk.profile.folding import GroupTimes, group_times
 from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.image import Image
@@ -88,6 +89,7 @@ def profile_of(
         totals=model.Totals(
             counts.wavelets, counts.landings, counts.elements, counts.tasks, counts.switch_changes
         ),
+        course=None if run.bins is None else course_of(run.bins, by_file=by is not Grouping.IMAGE),
     )
 
 
