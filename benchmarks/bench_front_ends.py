@@ -1,4 +1,4 @@
-"""Processor time of a step in the session style beside that of the loop below it, in turns."""
+"""Processor time of a step in each style of scripts beside that of the loop below, in turns."""
 
 import argparse
 import time
@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from openwafer.training.frontends import stream_weights
+from openwafer.training.frontends.present import cstorch
 from openwafer.training.frontends.session import cbtorch
 from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
 
@@ -69,6 +70,35 @@ def in_session(args: argparse.Namespace) -> Steps:
             yield time.process_time() - start
 
 
+def in_executor(args: argparse.Namespace) -> Steps:
+    """Traced steps of an executor, with a closure for each; by the other two's optimizer."""
+    backend = cstorch.backend("CPU", device_memory=args.device_memory)
+    model, optimizer = make_model(args.hidden, args.layers)
+    assert backend is not None
+    backend.take_optimizer(optimizer)
+    cstorch.compile(model, backend)
+    losses: list[float] = []
+
+    @cstorch.trace
+    def training_step(batch: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = model(batch, labels=batch).loss
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    note = cstorch.step_closure(lambda of: losses.append(of.item()))
+    loader = cstorch.utils.data.DataLoader(lambda: batches(args.steps))
+    given = iter(cstorch.utils.data.DataExecutor(loader))
+    while True:
+        start = time.process_time()
+        batch = next(given, None)
+        if batch is None:
+            return
+        note(training_step(batch))
+        yield time.process_time() - start
+
+
 def measured(
     ways: dict[str, Callable[[argparse.Namespace], Steps]], args: argparse.Namespace
 ) -> dict[str, list[float]]:
@@ -92,11 +122,13 @@ def main() -> None:
     parser.add_argument("--device-memory", default="20MiB")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    seconds = measured({"loop": in_loop, "session": in_session}, args)
+    ways = {"loop": in_loop, "session": in_session, "executor": in_executor}
+    seconds = measured(ways, args)
     medians = {name: median(each) for name, each in seconds.items()}
     for name, value in medians.items():
         print(f"{name:8} {value * 1e3:8.2f} ms of processor time a step")
-    print(f"session / loop {medians['session'] / medians['loop']:.4f}")
+    for name in ("session", "executor"):
+        print(f"{name} / loop {medians[name] / medians['loop']:.4f}")
 
 
 if __name__ == "__main__":

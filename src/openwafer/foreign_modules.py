@@ -1,6 +1,7 @@
 """Modules under the names that scripts of others import; in one process, installed nowhere."""
 
 import importlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -71,7 +72,16 @@ class ForeignFinder(MetaPathFinder):
         below = f"{fullname}."
         children = [n.removeprefix(below) for n in self.modules if n.startswith(below)]
         loader = _Loader(self.modules.get(fullname), children)
-        return ModuleSpec(fullname, loader, is_package=fullname in self._packages)
+        spec = ModuleSpec(fullname, loader, is_package=fullname in self._packages)
+        if fullname in self._packages and fullname not in self.modules:
+            spec.submodule_search_locations = _folders_of(fullname, path or sys.path)
+        return spec
+
+
+def _folders_of(package: str, path: Sequence[str]) -> list[str]:
+    """Where others have modules of a package of which no module is ours."""
+    folders = (os.path.join(entry, package.rpartition(".")[2]) for entry in path)
+    return [folder for folder in folders if os.path.isdir(folder)]
 
 
 def install(packages: AbstractSet[str], modules: Mapping[str, str]) -> None:

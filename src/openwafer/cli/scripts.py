@@ -1,4 +1,4 @@
-"""``openwafer python``: training scripts of the session style, as they are."""
+"""``openwafer python``: training scripts of the vendor's styles, as they are."""
 
 import os
 import sys
@@ -27,9 +27,9 @@ def python(
         Path | None, typer.Option(metavar="FOLDER", help="Where weights may be kept on disk.")
     ] = None,
 ) -> None:
-    """Run a script that trains with cerebras.framework.torch; its weights stream."""
-    from openwafer.training.frontends.session.program import MEMORY_VARIABLE, STORE_VARIABLE
-    from openwafer.training.frontends.session.script import run_script, show_mistake
+    """Run a script for cerebras.pytorch or cerebras.framework.torch; its weights stream."""
+    from openwafer.training.frontends.scripts.program import MEMORY_VARIABLE, STORE_VARIABLE
+    from openwafer.training.frontends.scripts.script import run_script, show_mistake
 
     for variable, value in ((MEMORY_VARIABLE, device_memory), (STORE_VARIABLE, store)):
         if value is not None:

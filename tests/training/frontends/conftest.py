@@ -7,7 +7,8 @@ from types import ModuleType
 import pytest
 import torch
 
-from openwafer.training.frontends.session.program import end
+from openwafer.training.frontends.present import backends
+from openwafer.training.frontends.session import program
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +16,8 @@ def one_thread_and_no_program() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
-    end()
+    program.end()
+    backends.end()
     torch.set_num_threads(before)
 
 
@@ -27,5 +29,5 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     yield
-    for name in [name for name in sys.modules if name.partition(".")[0] == "cerebras"]:
+    for name in [name for name in sys.modules if name.startswith("cerebras")]:
         del sys.modules[name]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from openwafer.training.frontends.session.script import run_script
+from openwafer.training.frontends.scripts.script import run_script
 from tests.wings import TESTS
 
 PAGE = TESTS.parent / "docs/guide/session-style.md"

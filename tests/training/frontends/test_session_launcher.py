@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.frontends.session.script import run_script, show_mistake
+from openwafer.training.frontends.scripts.script import run_script, show_mistake
 
 SCRIPT = """
 import sys

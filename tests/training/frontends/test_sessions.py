@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from openwafer.training.frontends.session import amp, cb_model, cbtorch, optim
+from openwafer.training.frontends.session import amp, cb_model, cbtorch, optim, program
+from openwafer.training.frontends.session.lr_scheduler import set_rate
 from openwafer.training.frontends.session.outputs import extract_loss
 from openwafer.training.frontends.session.session import Session
 from tests.training.frontends.session_scripts import (
@@ -291,3 +292,46 @@ def test_a_session_takes_the_memory_of_the_environment(monkeypatch: pytest.Monke
     assert model is script.model
     assert plan is not None
     assert plan.device_budget_bytes == 600 << 10
+
+
+def scheduled(script: Script) -> Script:
+    """Warm-up and decay, as a script of that time gives them to what cbtorch.optimizer returned."""
+    rates = cbtorch.optim.lr_scheduler
+    inner = script.optimizer._optimizer  # type: ignore[attr-defined]  # noqa: SLF001 - the vendor's
+    rates.Polynomial(inner, 0.0, 1e-2, 2)
+    rates.CosineDecay(script.optimizer, 1e-2, 1e-3, decay_steps=2)
+    return script
+
+
+def by_hand(script: Script, first: int = 0) -> Script:
+    rates = [0.0, 5e-3, 1e-2, 5.5e-3]
+    for index, batch in enumerate(BATCHES[first:], first):
+        script.optimizer.param_groups[0]["lr"] = rates[index]
+        script.losses.append(script.step(index, batch).item())
+    return script
+
+
+def test_schedules_of_an_optimizer_follow_each_other() -> None:
+    plain, found = by_hand(Script(momentum)), scheduled(SessionScript(momentum)).train()
+    assert found.losses == plain.losses
+
+
+def test_a_schedule_goes_on_with_the_state_of_its_optimizer(tmp_path: Path) -> None:
+    first, path = scheduled(SessionScript(momentum)).train(0, 2), tmp_path / "saved.mdl"
+    cb_model.save(states(first), path)
+    second = SessionScript(momentum)
+    load(second, path)
+    scheduled(second).train(2)
+    assert differing(second.weights(), by_hand(Script(momentum)).weights()) == []
+
+
+def test_a_schedule_that_does_not_begin_anew_counts_all_steps() -> None:
+    cbtorch.initialize()
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+    cbtorch.optim.lr_scheduler.Constant(optimizer, 1.0, 1)
+    cbtorch.optim.lr_scheduler.Step(optimizer, 1.0, 0.5, 1, True)
+    found = list[float]()
+    for _ in range(3):
+        set_rate(optimizer, program.current("a test").rates_of(optimizer))
+        found.append(optimizer.param_groups[0]["lr"])
+    assert found == [1.0, 0.5, 0.25]

@@ -3,14 +3,14 @@
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
 
+from openwafer.training.frontends.scripts.loss_scale import UnscaledLoss
 from openwafer.training.frontends.session import program
 
 __all__ = ["GradScaler", "get_init_params", "load_state_dict", "state_dict"]
 
 
-class GradScaler:
+class GradScaler(UnscaledLoss):
     """Gives a loss as it is: in fp32 a scale of the loss and its inverse in the step cancel.
 
     Args:
@@ -33,24 +33,6 @@ class GradScaler:
 
     def __call__(self, loss: torch.Tensor) -> torch.Tensor:
         return loss
-
-    def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """The loss."""
-        return loss
-
-    def unscale_(self, optimizer: Optimizer) -> None:
-        """Leave the gradients, which have no scale."""
-
-    def step(self, optimizer: Optimizer) -> Any:
-        """Take the optimizer's step."""
-        return optimizer.step()
-
-    def update(self) -> None:
-        """Leave the scale."""
-
-    def get_scale(self) -> float:
-        """The factor of the loss."""
-        return 1.0
 
 
 def get_init_params() -> dict[str, Any]:

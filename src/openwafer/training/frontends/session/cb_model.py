@@ -12,6 +12,16 @@ import torch
 from openwafer.atomic_file import replacing
 from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import error
+from openwafer.training.frontends.scripts.one_process import (
+    get_ordinal,
+    get_streaming_rank,
+    is_master_ordinal,
+    is_receiver,
+    is_streamer,
+    num_receivers,
+    num_streamers,
+    num_tasks,
+)
 from openwafer.training.frontends.session import program
 from openwafer.training.torch_private import pytree
 
@@ -76,46 +86,6 @@ def is_appliance() -> bool:
 def device() -> torch.device:
     """The device that a step computes on, to which the loader brings its batches."""
     return program.current("cm.device").device
-
-
-def is_master_ordinal(local: bool = False) -> bool:
-    """Whether this process is the first: it is the only one."""
-    return True
-
-
-def get_ordinal() -> int:
-    """The number of this process, from 0."""
-    return 0
-
-
-def num_tasks() -> int:
-    """How many processes run the script."""
-    return 1
-
-
-def is_streamer() -> bool:
-    """Whether this process makes batches."""
-    return True
-
-
-def num_streamers() -> int:
-    """How many processes make batches."""
-    return 1
-
-
-def get_streaming_rank() -> int:
-    """The number of this process among those that make batches."""
-    return 0
-
-
-def is_receiver() -> bool:
-    """Whether this process gets losses."""
-    return True
-
-
-def num_receivers() -> int:
-    """How many processes get losses."""
-    return 1
 
 
 def rendezvous(tag: str, payload: str | bytes = b"") -> list[str | bytes]:

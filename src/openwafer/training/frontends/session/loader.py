@@ -3,11 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import torch
-
-from openwafer.diagnostics import error
+from openwafer.training.frontends.scripts.batches import require_iterable
 from openwafer.training.frontends.session import program
-from openwafer.training.torch_private import pytree
 
 __all__ = ["DataLoader"]
 
@@ -25,7 +22,9 @@ class DataLoader:
     """
 
     def __init__(self, batches: Iterable[Any]) -> None:
-        require_iterable(batches)
+        require_iterable(
+            batches, "session-loader", "cbtorch.dataloader takes batches to iterate over"
+        )
         self._loader = batches
 
     def __iter__(self) -> Iterator[Any]:
@@ -36,7 +35,7 @@ class DataLoader:
             return
         for batch in self._loader:
             session.begin_step()
-            yield pytree.tree_map_only(torch.Tensor, lambda t: t.to(running.device), batch)
+            yield running.brought(batch)
             session.mark_step()
 
     def __len__(self) -> int:
@@ -44,16 +43,3 @@ class DataLoader:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
-
-
-def require_iterable(batches: object) -> None:
-    """See :class:`DataLoader`."""
-    # To make an iterator is to begin: a loader of torch draws a random number for it.
-    kind = type(batches)
-    is_iterable = hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")
-    if not is_iterable or (isinstance(batches, torch.Tensor) and batches.ndim == 0):
-        raise error(
-            "session-loader",
-            f"cbtorch.dataloader takes batches to iterate over, and got a {type(batches).__name__}",
-            help="give it a torch.utils.data.DataLoader, or a list of batches",
-        )

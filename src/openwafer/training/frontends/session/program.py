@@ -1,55 +1,36 @@
 """What a script has told of its one program: the model, the optimizers, the session it is in."""
 
-import os
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import psutil
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from openwafer.config import PathLike, Size, bytes_of, path_of
+from openwafer.config import PathLike, Size
 from openwafer.diagnostics import error
-from openwafer.training.frontends.loop.loop import StreamedLoop, stream_weights
-from openwafer.training.plan_record import Mode
-from openwafer.training.stream.stream_options import PlanInput, StreamOptions
+from openwafer.training.frontends.loop.loop import StreamedLoop
+from openwafer.training.frontends.scripts.program import Room, ScriptProgram, kind_of
 
 if TYPE_CHECKING:
+    from openwafer.training.frontends.session.lr_scheduler import LearningRate
     from openwafer.training.frontends.session.session import Session
-
-MEMORY_VARIABLE: Final = "OPENWAFER_DEVICE_MEMORY"
-"""What a step may take on the device, such as ``2GiB``."""
-STORE_VARIABLE: Final = "OPENWAFER_STORE"
-"""Folder that the store of weights may use."""
 
 
 @dataclass
-class Program:
-    """The program of a script.
+class Program(ScriptProgram):
+    """The program of a script; its model is that of ``cbtorch.module``.
 
     Attributes:
-        device_memory, folder: see :func:`stream_weights`; without the first, what is free.
-        model: that of ``cbtorch.module``.
-        optimizers: over its parameters.
+        optimizers: over the model's parameters.
         max_gradient_norm, loss_scale: of ``amp.GradScaler``; gradients are clipped to the first.
         session: the one that is open.
     """
 
-    device_memory: Size | None = None
-    folder: PathLike | None = None
-    model: nn.Module | None = None
     optimizers: list[Optimizer] = field(default_factory=list)
     max_gradient_norm: float | None = None
     loss_scale: float | str | None = None
     session: "Session | None" = None
-
-    @cached_property
-    def device(self) -> torch.device:
-        """Where a step computes."""
-        return PlanInput(StreamOptions()).make_device().torch_device
+    _rates: "dict[int, list[LearningRate]]" = field(default_factory=dict)
 
     def take_model(self, model: nn.Module) -> None:
         """Make a model the program's own.
@@ -60,7 +41,7 @@ class Program:
         if not isinstance(model, nn.Module):
             raise error(
                 "session-model",
-                f"cbtorch.module takes a torch.nn.Module, and got {_kind(model)}",
+                f"cbtorch.module takes a torch.nn.Module, and got {kind_of(model)}",
                 help="write model = cbtorch.module(model)",
             )
         if self.model is not None:
@@ -82,11 +63,17 @@ class Program:
         if not isinstance(optimizer, Optimizer):
             raise error(
                 "session-optimizer",
-                f"cbtorch.optimizer takes an optimizer of torch, and got {_kind(optimizer)}",
+                f"cbtorch.optimizer takes an optimizer of torch, and got {kind_of(optimizer)}",
                 help="write optimizer = cbtorch.optimizer(torch.optim.SGD(...))",
             )
         if not any(known is optimizer for known in self.optimizers):
             self.optimizers.append(optimizer)
+            # Where scripts look for the one that cbtorch.optimizer has wrapped.
+            vars(optimizer).setdefault("_optimizer", optimizer)
+
+    def rates_of(self, optimizer: Optimizer) -> "list[LearningRate]":
+        """The learning rates that sessions set before an optimizer's steps, in their order."""
+        return self._rates.setdefault(id(optimizer), [])
 
     def stream(self, *, is_training: bool) -> StreamedLoop:
         """Let the model's weights stream.
@@ -107,28 +94,10 @@ class Program:
                 "a session is to train, and knows no optimizer",
                 help="write optimizer = cbtorch.optimizer(optimizer) before it",
             )
-        streamed = stream_weights(
-            self.model,
-            # Never steps: a model that is evaluated alone has no optimizer.
-            self.optimizers or [torch.optim.SGD(self.model.parameters(), lr=0.0)],
-            device_memory=self._memory(),
-            folder=self.folder,
-            options=StreamOptions(mode=None if self.device.type == "cpu" else Mode.STREAMED),
-        )
+        streamed = self.streamed(self.model, self.optimizers)
         if not is_training:
             streamed.begin_without_gradients()
         return streamed
-
-    def _memory(self) -> Size:
-        if self.device_memory is not None:
-            return self.device_memory
-        if self.device.type == "cpu":
-            return psutil.virtual_memory().available
-        return torch.cuda.mem_get_info(self.device)[0]
-
-
-def _kind(value: object) -> str:
-    return f"a {type(value).__name__}"
 
 
 class _Process:
@@ -139,8 +108,7 @@ def begin(device_memory: Size | None, folder: PathLike | None) -> None:
     """Begin the program of this process; a session of the one before it must be over.
 
     Args:
-        device_memory: as in :func:`stream_weights`; by default that of `MEMORY_VARIABLE`.
-        folder: likewise, of `STORE_VARIABLE`.
+        device_memory, folder: see :class:`Room`.
 
     Raises:
         OpenwaferError: ``argument-bytes`` for a size that is none, ``session-open``.
@@ -152,11 +120,7 @@ def begin(device_memory: Size | None, folder: PathLike | None) -> None:
             "cbtorch.initialize begins a new program, and a session of the one before is open",
             help="leave that session first",
         )
-    memory = os.environ.get(MEMORY_VARIABLE) if device_memory is None else device_memory
-    if memory is not None:
-        bytes_of(memory, MEMORY_VARIABLE if device_memory is None else "device_memory")
-    store = os.environ.get(STORE_VARIABLE) if folder is None else folder
-    _Process.program = Program(memory, None if store is None else Path(path_of(store, "folder")))
+    _Process.program = Program(Room.of(device_memory, folder))
 
 
 def end() -> None:

@@ -1,25 +1,19 @@
 """A session: the part of a script in which its model's weights stream, step by step."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
 from openwafer.training.frontends.loop.hooks import is_in_own_step
+from openwafer.training.frontends.scripts.closures import Closure, StepClosures
 from openwafer.training.frontends.session import modes, program
 from openwafer.training.frontends.session.loader import DataLoader
-
-Closure = Callable[..., object]
-
-
-class _StepClosure(NamedTuple):
-    closure: Closure
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
+from openwafer.training.frontends.session.lr_scheduler import set_rate
 
 
 class Session:
@@ -54,7 +48,7 @@ class Session:
         self.loader = dataloader
         self.num_batches = 0
         self._num_updates = 0
-        self._closures: list[_StepClosure] = []
+        self._closures = StepClosures()
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -108,6 +102,9 @@ class Session:
                     help="call loss.backward() before optimizer.step()",
                 )
             self._clip(optimizer)
+            rates = self._program.rates_of(optimizer)
+            if rates:
+                set_rate(optimizer, rates)
 
         def after_step(*_: object) -> None:
             self._num_updates += 1
@@ -154,10 +151,8 @@ class Session:
             args, kwargs: for it.
         """
         if not self.streamed.is_planning:
-            self._closures.append(_StepClosure(closure, args, kwargs or {}))
+            self._closures.add(closure, args, kwargs or {})
 
     def mark_step(self) -> None:
         """End the step: call its closures in the order in which they were added."""
-        while self._closures:
-            closure, args, kwargs = self._closures.pop(0)
-            closure(*args, **kwargs)
+        self._closures.run()

@@ -1,9 +1,10 @@
 """What scripts ask of the vendor's stack, and set in its compiler."""
 
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from openwafer.diagnostics import error
+from openwafer.training.frontends.scripts.compiler import CompilerSettings
 from openwafer.training.frontends.session import program
 
 __all__ = [
@@ -35,16 +36,6 @@ class Environment:
     appliance: bool = False
     weight_streaming_mode: bool = False
     service_workdir: str = "."
-
-
-class CompilerSettings:
-    """Settings of the vendor's compiler, at any depth: a script sets them, nothing reads them."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        self.__dict__[name] = CompilerSettings()
-        return self.__dict__[name]
 
 
 class State:

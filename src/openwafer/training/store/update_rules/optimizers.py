@@ -32,7 +32,7 @@ class Lion(Optimizer):
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Update every parameter that has a gradient; return the closure's loss."""
-        return step_each(self, _update_by_lion, closure)
+        return step_each(self, update_by_lion, closure)
 
 
 class Lamb(Optimizer):
@@ -74,9 +74,10 @@ class Lamb(Optimizer):
         return step_each(self, _update_by_lamb, closure)
 
 
-def _update_by_lion(
+def update_by_lion(
     weight: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]
 ) -> None:
+    """Lion's step on one weight and its state, in place; see :func:`step_each`."""
     if "exp_avg" not in state:
         state["exp_avg"] = torch.zeros_like(weight)
     exp_avg, lr, (beta1, beta2) = state["exp_avg"], group["lr"], group["betas"]

@@ -119,6 +119,7 @@ def own_attributes(optimizer: Optimizer) -> dict[str, Any]:
         if name not in ("state", "param_groups", *_SCALING)
         and not name.startswith("_optimizer_")
         and not hasattr(Optimizer, name)
+        and value is not optimizer
     }
 
 

@@ -5,7 +5,7 @@ from types import TracebackType
 
 from openwafer import foreign_modules, foreign_scripts
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.frontends.session.vendor_names import MODULES, PACKAGES
+from openwafer.training.frontends.scripts.vendor_names import MODULES, PACKAGES
 
 
 def run_script(arguments: Sequence[str]) -> None:

@@ -1,0 +1,77 @@
+"""Scripts import the present style under the vendor's names, in this process alone."""
+
+from pathlib import Path
+
+import pytest
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.frontends.scripts.script import run_script
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+SCRIPT = """
+import torch
+import cerebras.pytorch as cstorch
+import cerebras_pytorch as older
+import cerebras_pytorch.experimental as oldest
+import cerebras.pytorch.distributed as dist
+import cerebras.pytorch.utils.tensorboard
+from cerebras.modelzoo.layers import Doubled
+from cerebras.pytorch.optim.lr_scheduler import CosineDecayLR
+from cerebras.pytorch.utils.data import DataExecutor, DataLoader
+
+backend = cstorch.backend("CPU")
+model = Doubled()
+compiled = cstorch.compile(model, backend)
+optimizer = older.optim.SGD(model.parameters(), lr=1.0)
+CosineDecayLR(optimizer, 0.5, 0.0, 10)
+
+@oldest.trace
+def step(batch):
+    compiled(batch).backward()
+    optimizer.step()
+
+for batch in DataExecutor(DataLoader(lambda: [torch.ones(1)])):
+    step(batch)
+print(model.weight.item(), dist.num_streamers(), cstorch.__version__ == older.__version__)
+"""
+LAYERS = """
+import torch
+
+class Doubled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return (2 * self.weight * x).sum()
+"""
+
+
+def run_text(folder: Path, text: str) -> None:
+    (folder / "cerebras" / "modelzoo").mkdir(parents=True)
+    (folder / "cerebras" / "modelzoo" / "layers.py").write_text(LAYERS)
+    path = folder / "train.py"
+    path.write_text(text)
+    run_script([str(path)])
+
+
+def test_all_names_lead_to_one_style_and_other_packages_are_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_text(tmp_path, SCRIPT)
+    assert capsys.readouterr().out == "0.0 1 True\n"
+
+
+def test_an_optimizer_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    text = "import cerebras.pytorch as cstorch\ncstorch.optim.NAdam"
+    there = "'cerebras.pytorch.optim' has no attribute 'NAdam'; it has Adadelta, Adafactor, Adagrad"
+    with pytest.raises(AttributeError, match=there):
+        run_text(tmp_path, text)
+
+
+def test_a_mistake_names_the_line_of_the_script(tmp_path: Path) -> None:
+    text = "import cerebras.pytorch as cstorch\n\ncstorch.utils.data.DataExecutor([])"
+    with pytest.raises(OpenwaferError, match="there is no backend") as told:
+        run_text(tmp_path, text)
+    assert told.value.diagnostics[0].notes == ("at train.py:3",)
