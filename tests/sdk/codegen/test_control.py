@@ -117,6 +117,8 @@ def test_an_indirect_call_finds_its_function(number: int) -> None:
         assert_agrees(_INDIRECT, arguments=[number])
 
 
+# It takes seconds to its last cycle: by default one program does, in test_cycles_of_traps.
+@pytest.mark.slow
 def test_an_endless_loop_is_stopped() -> None:
     text = "entry &main\nfn &main() void {\nhead: loop_end\n  jump[head] !3\n}"
     trail = run_native(Native(read_module(text)))
