@@ -238,6 +238,28 @@ def test_swapped_colors_change_at_each_crossing(
     assert told[::way][-1] == lands_on
 
 
+NO_PARTNER = [(2, ColorConfig(WEST, RAMP, swap_x=True)), (3, ColorConfig(WEST, RAMP))]
+
+
+@pytest.mark.parametrize(
+    ("routes", "told"),
+    [
+        (NO_PARTNER, "landed on no color: color 2 swaps there, color 3 does not"),
+        ([(2, ColorConfig(WEST, 0))], "landed where its route has no output"),
+    ],
+)
+def test_a_report_counts_what_vanishes_at_a_router(
+    routes: list[tuple[int, ColorConfig]], told: str
+) -> None:
+    code = PythonCode([sender(data(9, 8), 2)], [sender([])])
+    grid, images = [[0, 1]], [image("first"), image("last")]
+    simulator = code.simulator(program(grid, images, [[(2, TO_EAST)], routes]))
+    simulator.start_command([0, -1])
+    simulator.run_until_idle(1000)
+    (found,) = simulator.left_over(is_at_rest=True)
+    assert found.message == f"PE (1, 0): 2 wavelets of color 2 from the west {told}"
+
+
 def test_a_multicast_goes_everywhere_or_nowhere() -> None:
     middle = ColorConfig(WEST, RAMP | EAST)
     code = PythonCode([sender(data(*range(20)))], [sender([]), note], [sender([])])

@@ -41,7 +41,7 @@ def check(record: Record, found: Wavelets) -> None:
     ends = Counter(found.end.tolist())
     assert ends[End.CONSUMED] == len(events.of(EventKind.TAKEN))
     assert ends[End.FILTERED] == len(events.of(EventKind.FILTERED))
-    assert ends[End.LOST] == len(events.of(EventKind.LOST))
+    assert ends[End.LOST] == len(events.of(EventKind.LOST, EventKind.NOWHERE))
     came = found.consumed >= 0
     assert (found.sent[came] <= found.arrived[came]).all()
     assert (found.arrived[came] < found.consumed[came]).all()

@@ -73,7 +73,8 @@ class EventKind(IntEnum):
     COMMAND_END = w.E_COMMAND_END
     """A PE has ended the host's command, and opened its stream."""
     NOWHERE = w.E_NOWHERE
-    """A wavelet came to a router, and landed on no color (color, link, its 33 bits)."""
+    """A wavelet vanished at a router: it landed on no color of its pair, or, beside its landing,
+    its route has no output (color, link, which of the two, its 33 bits)."""
     HOST = 23
     """An operation of the host begins (its number in the host's order, and what it is)."""
     HOST_END = 24
@@ -82,8 +83,6 @@ class EventKind(IntEnum):
     """The record ends (1 where the run was cut short by an error or its user)."""
 
 
-FOR_HOST: Final = EventKind.FINDING
-"""Kinds up to this one are told to the host in any case, landings where it asks for them."""
 MOST_OF_PE: Final = 24
 """Events that a PE may note in a cycle."""
 _FIELD_MASK: Final = 255
@@ -176,6 +175,12 @@ def _check_room(state: Array, num_pes: int) -> None:
             f"a record of {num_pes:,} PEs: there is room for the events of {most:,} in a cycle",
             help="record a rectangle of them: RecordOptions(path, rectangle=(x, y, columns, rows))",
         )
+
+
+def is_for_host(kinds: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which kinds of events are told to the host in any case, landings where it asks for them."""
+    told: NDArray[np.bool_] = (kinds <= EventKind.FINDING) | (kinds == EventKind.NOWHERE)
+    return told
 
 
 def rows_of(state: Array) -> Rows:

@@ -1,7 +1,7 @@
 """Why the machine stopped, in words."""
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.alike import Remark, alike_together
+from openwafer.sdk.fabric.events import EventKind
 from openwafer.sdk.fabric.senders import RAMP, neighbour, senders_of, sends, sends_control
 from openwafer.sdk.fabric.state import Array, Tables
 from openwafer.sdk.fabric.waiting import waiting_wavelets, waiting_work
@@ -23,8 +24,6 @@ DIRECTION_NAMES = ("West", "East", "South", "North", "Ramp")
 MAX_NOTES = 12
 MAX_ENDED = 2
 """Operations of a PE that are named though they have ended, and data tasks."""
-Lost: TypeAlias = tuple[int, int, int]
-"""Where wavelets left the rectangle: PE, color, direction."""
 _TRAPS = {
     mb.Trap.ASSERTION: "an assertion failed",
     mb.Trap.OUT_OF_BOUNDS: "word {value:#06x} lies outside of the PE's memory",
@@ -44,6 +43,7 @@ _SHARED_MICROTHREAD = (
     " queues of different numbers, or on wse3 a .ut_id"
 )
 _LOST = "let the last PE of a way route the color to its core alone, not beyond the edge"
+_NOWHERE = "give both colors of a pair the same swaps, and each route a .tx"
 _LEFT = "send as many wavelets as are taken: compare the extents of sender and receiver"
 _CIRCLING = "give each color a PE where its way ends: one that routes it to its core alone"
 _IS_FULL = " is full"
@@ -55,6 +55,33 @@ _TRAP_REMEDIES = {
     mb.Trap.ENDLESS_LOOP: "check what ends the loop; no other task runs until this one has ended",
     mb.Trap.UNREACHABLE: "a number that its enumeration does not have may have come to a switch",
 }
+
+
+class Lost(NamedTuple):
+    """How wavelets were lost at a router.
+
+    Attributes:
+        side: to which they left the rectangle, or from which they came.
+        kind: that of their events.
+        why: of those that went nowhere.
+    """
+
+    pe: int
+    color: int
+    side: int
+    kind: EventKind
+    why: int
+
+    def text(self) -> str:
+        """What became of them."""
+        side = DIRECTION_NAMES[self.side].lower()
+        if self.kind == EventKind.LOST:
+            return f"left the rectangle {side}ward"
+        came = f"from the {'core' if self.side == RAMP else side}"
+        if self.why == w.NO_OUTPUT:
+            return f"{came} landed where its route has no output"
+        other = self.color ^ 1
+        return f"{came} landed on no color: color {self.color} swaps there, color {other} does not"
 
 
 class Report:
@@ -156,7 +183,7 @@ class Report:
         ]
         return [
             *causes,
-            *self._lost_wavelets(),
+            *self._lost_wavelets(EventKind.LOST, EventKind.NOWHERE),
             *self._unread_streams(),
             *work,
             *(remark for pe in with_thread for remark in self._waiting_threads(pe)),
@@ -186,7 +213,8 @@ class Report:
             for note in waiting_wavelets(self._program, self._tables, pe)
         ]
         return [
-            *self._told("fabric-lost", self._lost_wavelets(), _LOST),
+            *self._told("fabric-lost", self._lost_wavelets(EventKind.LOST), _LOST),
+            *self._told("fabric-lost", self._lost_wavelets(EventKind.NOWHERE), _NOWHERE),
             *self._told("fabric-left", [*(causes or stuck), *queued], _LEFT),
         ]
 
@@ -283,11 +311,11 @@ class Report:
         index = int(self._tables.mailbox[pe, mb.PLACE]) if number is None else number
         return self._program.text_of_place(index)
 
-    def _lost_wavelets(self) -> list[Remark]:
+    def _lost_wavelets(self, *kinds: EventKind) -> list[Remark]:
         return [
-            (pe, f": {lost} of color {color} left the rectangle {side.lower()}ward")
-            for (pe, color, direction), count in sorted(self._lost.items())
-            for lost, side in ((counted(count, "wavelet"), DIRECTION_NAMES[direction]),)
+            (one.pe, f": {counted(count, 'wavelet')} of color {one.color} {one.text()}")
+            for one, count in sorted(self._lost.items())
+            if one.kind in kinds
         ]
 
     def _waiting_command(self, pe: int) -> str:

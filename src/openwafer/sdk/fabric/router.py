@@ -157,6 +157,15 @@ def keep(s: State, pe: int, color: int, direction: int, wavelet: int, out: int) 
         queues.wake_router(s, pe)
     else:
         s[router_row(pe) + w.R_GONE] |= 1 << (w.GONE_SHIFT + color)
+        if wavelet & w.CONTROL_BIT == 0:
+            tell_nowhere(s, pe, color, direction, wavelet, w.NO_OUTPUT)
+
+
+@compiled
+def tell_nowhere(s: State, pe: int, color: int, direction: int, wavelet: int, why: int) -> None:
+    """Tell that a wavelet vanishes at a router."""
+    where = events.of_color(color) + events.of_link(direction)
+    events.tell(s, w.E_NOWHERE, pe, where, why, wavelet & queues.WAVELET_MASK)
 
 
 @inlined
@@ -226,9 +235,8 @@ def obey(s: State, pe: int, color: int, command: int) -> None:
 def land_swapped(s: State, pe: int, color: int, direction: int, wavelet: int) -> None:
     """A wavelet lands on its color, on the other one of its pair, on both, or nowhere."""
     colors = swapped_colors(s, pe, color, direction)
-    if colors == 0 and events.is_noted(s, pe):
-        where = events.of_color(color) + events.of_link(direction)
-        events.note(s, w.E_NOWHERE, pe, where, 0, wavelet & queues.WAVELET_MASK)
+    if colors == 0:
+        tell_nowhere(s, pe, color, direction, wavelet, w.NO_COLOR)
     for is_other in range(2):
         if (colors >> is_other) & 1:
             land(s, pe, color ^ is_other, direction | is_other << SWAPPED_SHIFT, wavelet)

@@ -12,7 +12,7 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.fabric import findings
 from openwafer.sdk.fabric.account import Account, MainTime
-from openwafer.sdk.fabric.events import FOR_HOST, EventKind, Rows, Scope, color_and_link
+from openwafer.sdk.fabric.events import EventKind, Rows, Scope, color_and_link, is_for_host
 from openwafer.sdk.fabric.findings import Found
 from openwafer.sdk.fabric.machine import (
     MAX_BANDS,
@@ -479,7 +479,7 @@ class Simulator:
         """Take what a band has noted."""
         if self._record is not None and rows.size:
             self._record(rows)
-        is_told = rows["kind"] <= FOR_HOST
+        is_told = is_for_host(rows["kind"])
         if not self._options.landing_log:
             is_told &= rows["kind"] != EventKind.LANDING
         for event in rows[is_told].tolist():
@@ -492,8 +492,8 @@ class Simulator:
         color, link = color_and_link(where)
         if kind == EventKind.SINK:
             self._books.collected.setdefault((pe, color), deque()).append(data)
-        elif kind == EventKind.LOST:
-            self._books.lost[pe, color, link] += 1
+        elif kind in (EventKind.LOST, EventKind.NOWHERE):
+            self._books.lost[Lost(pe, color, link, EventKind(kind), number)] += 1
         elif kind == EventKind.PRINT:
             self._books.prints.append(Print(cycle, x, y, text[data : data + number]))
         elif kind == EventKind.FINDING:

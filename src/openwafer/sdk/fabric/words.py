@@ -496,6 +496,9 @@ E_OPERATION_END: Final = 19
 E_TASK_END: Final = 20
 E_COMMAND_END: Final = 21
 E_NOWHERE: Final = 22
+NO_COLOR: Final = 0
+"""Of a wavelet that goes nowhere: it lands on no color of its pair, or its route has no output."""
+NO_OUTPUT: Final = 1
 CAUSE_CODE: Final = 0
 """Of a task that is ready: what has made it so."""
 CAUSE_OPERATION: Final = 1

@@ -22,12 +22,12 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.json_files import JsonMistake
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.fabric.events import (
-    FOR_HOST,
     EventKind,
     Rows,
     Scope,
     columns_of,
     event_of,
+    is_for_host,
 )
 from openwafer.sdk.host.operations import OPERATIONS, Operation, Stop, Words
 from openwafer.sdk.program.digest import digest_of
@@ -186,7 +186,7 @@ class RecordFile:
         is_in = (columns["x"] >= x) & (columns["x"] < x + width) & (at >= first) & (at <= last)
         is_in &= (columns["y"] >= y) & (columns["y"] < y + height)
         is_in &= (color < 0) | (self._scope.color_mask >> np.maximum(color, 0) & 1 == 1)
-        is_in |= (columns["x"] < 0) | (columns["kind"] > FOR_HOST)
+        is_in |= (columns["x"] < 0) | ~is_for_host(columns["kind"])
         return {name: column[is_in] for name, column in columns.items()}
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.fabric import EventKind
+from openwafer.sdk.fabric.words import NO_COLOR
 from openwafer.sdk.host import Events, Record
 
 Numbers: TypeAlias = NDArray[np.int64]
@@ -32,9 +33,9 @@ class End(IntEnum):
     FILTERED = 1
     """A filter kept it out of a core."""
     SUNK = 2
-    """It went to the host; or a router sent it nowhere, as it does with commands for itself."""
+    """It went to the host, or it was a command whose router sends it nowhere."""
     LOST = 3
-    """It left the rectangle."""
+    """It left the rectangle, or vanished at a router; the run's reports tell."""
     STILL_THERE = 4
     """It was in a queue or a router when the record ended."""
 
@@ -124,7 +125,9 @@ class _Join:
         self.sent, self.left = events.of(EventKind.SENT), events.of(EventKind.LEFT)
         self.entered, self._taken = events.of(EventKind.ENTERED), events.of(EventKind.TAKEN)
         self._landings = events.of(EventKind.LANDING)
-        self._nowhere = events.of(EventKind.NOWHERE)
+        nowhere = events.of(EventKind.NOWHERE)
+        # The others have landed.
+        self._nowhere = nowhere.take(nowhere.number == NO_COLOR)
         self._gone = events.of(EventKind.FILTERED, EventKind.LOST)
         self._sinks = events.of(EventKind.SINK)
         self._sent_of_left = self._matched(self._in_queue(self.left), self._in_queue(self.sent))
@@ -145,15 +148,22 @@ class _Join:
         stays, ends = is_there & (landings.number != 0), landings.number == 0
         into_nowhere = self._left_at(nowhere, ~lost)
         into_nowhere[lost] = left[nodes[1]]
+        hops_there = np.zeros(len(nowhere), np.int64)
+        hops_there[lost] = hops[nodes[1]] + 1
         of_entries = np.full(len(self.entered), -1)
         of_entries[entries] = nodes[2]
+        is_command = landings.data[ends] & _CONTROL_BIT != 0
         gone = np.where(self._gone.kind == EventKind.LOST, End.LOST, End.FILTERED)
         return self, [
             self._of_entries(np.append(left, -1)[of_entries], np.append(hops, 0)[of_entries]),
             self._ended(self._gone, gone, left[nodes[3]], hops[nodes[3]]),
-            self._ended(landings.take(ends), End.SUNK, left[ends], hops[ends]),
+            self._ended(
+                landings.take(ends),
+                np.where(is_command, End.SUNK, End.LOST),
+                *(left[ends], hops[ends]),
+            ),
             self._ended(landings.take(stays), End.STILL_THERE, left[stays], hops[stays]),
-            self._ended(nowhere, End.SUNK, into_nowhere, np.zeros(len(nowhere), np.int64)),
+            self._ended(nowhere, End.LOST, into_nowhere, hops_there),
             self._of_sinks(),
             self._of_queues(),
         ]
