@@ -61,6 +61,17 @@ fn main() void {
 }
 """
 
+LONG_IN_ONE_BANK = """
+const length: u16 = 1600 / width;
+var data: [2 * length]f32;
+const all = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{length} -> data[i] });
+const other = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{length} -> data[i + length] });
+fn main() void {
+  @fadds(all, all, other);
+  sys.unblock_cmd_stream();
+}
+"""
+
 ONE_BANK = """
 const length: u16 = 800;
 const offset: u16 = if (is_slow) length else length + 2;
@@ -232,6 +243,7 @@ class Bottleneck:
 
 BOTTLENECKS = {
     "a long vector": Bottleneck(LONG_VECTOR, fast=(2, 1)),
+    "a long vector in one bank": Bottleneck(LONG_IN_ONE_BANK, fast=(2, 1)),
     "one bank": Bottleneck(ONE_BANK),
     "a shared link": Bottleneck(STREAM, STREAM_ROUTES, (4, 2), (4, 2)),
     "a short queue": Bottleneck(SHORT_QUEUE, SHORT_ROUTES, (2, 1), (2, 1), "wse2"),

@@ -1,5 +1,6 @@
 """The parts of a critical path: where its time went, and what helps."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -26,7 +27,7 @@ class Reason(StrEnum):
 
 
 REMEDIES: Final = {
-    Reason.BEATS: "split the vector over more PEs, or over elements of half the size",
+    Reason.BEATS: "split the vector over two PEs, or take elements of half the size",
     Reason.PAUSES: "a stride of one, or a sum in several parts",
     Reason.BANK: "put the operands into other banks: an offset of some words between the arrays",
     Reason.DRAIN: "do something else before the result is used",
@@ -39,6 +40,8 @@ REMEDIES: Final = {
     Reason.FULL: "a longer input queue, or a faster reader",
 }
 """What helps against each reason, where something is known."""
+_OF_VECTORS: Final = (Reason.BEATS, Reason.PAUSES, Reason.BANK)
+"""What an operation's elements take, each of them."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ class Cost:
     Attributes:
         cycles: of the path.
         waited: cycles in which something waited for it.
+        gain: how much shorter the path gets without it, as long as nothing else takes that time; of
+            beats, for each PE with half of the vector: half of them, and of what comes between.
         remedy: what helps, empty where nothing is known.
     """
 
@@ -87,6 +92,7 @@ class Cost:
     color: int
     cycles: int
     waited: int
+    gain: int
     remedy: str
 
 
@@ -115,12 +121,18 @@ class CriticalPath:
         parts: dict[tuple[Reason, str, int], list[Segment]] = {}
         for one in self.segments:
             parts.setdefault((one.reason, one.where, one.color), []).append(one)
-        found = [
-            Cost(
-                *key, sum(one.cycles for one in own), _waited(own), REMEDIES.get(own[0].reason, "")
-            )
-            for key, own in parts.items()
-        ]
+        cycles = {key: sum(one.cycles for one in own) for key, own in parts.items()}
+        of_vectors = Counter[str]()
+        for (reason, where, _), number in cycles.items():
+            of_vectors[where] += number if reason in _OF_VECTORS else 0
+        found = []
+        for key, own in parts.items():
+            reason, where, _ = key
+            waited = _waited(own)
+            gain = max(cycles[key], waited)
+            if reason is Reason.BEATS:
+                gain = of_vectors[where] // 2
+            found.append(Cost(*key, cycles[key], waited, gain, REMEDIES.get(reason, "")))
         return tuple(sorted(found, key=lambda one: (-max(one.cycles, one.waited), one.where)))
 
 

@@ -47,13 +47,14 @@ def path_text(path: CriticalPath, max_rows: int = MAX_ROWS) -> str:
 
 
 def _path(path: CriticalPath, max_rows: int) -> tuple[str, ...]:
-    costs: Rows = [("for", "color", "at", "cycles", "share", "waited", "what helps")]
+    costs: Rows = [("for", "color", "at", "cycles", "share", "waited", "gains", "what helps")]
     costs += [
         (
             *_named(one),
             f"{one.cycles:,}",
             share(one.cycles, path.cycles),
             f"{one.waited:,}",
+            f"{one.gain:,}" if remedy(one, path) else "",
             remedy(one, path),
         )
         for one in path.costs()
