@@ -8,7 +8,7 @@ The others are noted where something begins, ends, goes in or comes out, of PEs 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ EVENT: Final = np.dtype(
 """Words of an event, as E_KIND and those behind it number them."""
 Rows: TypeAlias = NDArray[np.void]
 """Events, shape (n,), of :data:`EVENT`."""
+_Words = TypeVar("_Words", int, Array)
+"""A word of one event, or that of many."""
 
 
 class EventKind(IntEnum):
@@ -189,14 +191,19 @@ def rows_of(state: Array) -> Rows:
     return state[w.EVENT : end].copy().view(EVENT)
 
 
-def color_and_link(where: int) -> tuple[int, int]:
+def _field(word: _Words, shift: int) -> _Words:
+    """A field of a word, which is 1 more than what it says; -1 for none."""
+    return (word >> shift & _FIELD_MASK) - 1
+
+
+def color_and_link(where: _Words) -> tuple[_Words, _Words]:
     """Color and direction that E_WHERE says, -1 for none."""
-    return (where & _FIELD_MASK) - 1, (where >> w.LINK_SHIFT & _FIELD_MASK) - 1
+    return _field(where, 0), _field(where, w.LINK_SHIFT)
 
 
-def slot_and_place(where: int) -> tuple[int, int]:
+def slot_and_place(where: _Words) -> tuple[_Words, _Words]:
     """Slot and place in the source that E_WHERE says, -1 for none."""
-    return (where >> w.SLOT_FIELD_SHIFT & _FIELD_MASK) - 1, (where >> w.PLACE_FIELD_SHIFT) - 1
+    return _field(where, w.SLOT_FIELD_SHIFT), (where >> w.PLACE_FIELD_SHIFT) - 1
 
 
 def columns_of(rows: Rows, height: int) -> dict[str, NDArray[np.int64]]:
@@ -210,20 +217,22 @@ def columns_of(rows: Rows, height: int) -> dict[str, NDArray[np.int64]]:
     kind, cycle, pe, where, number, data = words[:, _order(words)]
     is_pe, is_operation = pe >= 0, kind == EventKind.OPERATION
     has_more = is_operation | (kind == EventKind.LANDING)
+    color, link = color_and_link(where)
+    slot, place = slot_and_place(where)
     return {
         "cycle": cycle,
         "x": np.where(is_pe, pe // height, -1),
         "y": np.where(is_pe, pe % height, -1),
         "kind": kind,
-        "color": (where & _FIELD_MASK) - 1,
-        "link": (where >> w.LINK_SHIFT & _FIELD_MASK) - 1,
-        "queue": (where >> w.QUEUE_FIELD_SHIFT & _FIELD_MASK) - 1,
-        "slot": (where >> w.SLOT_FIELD_SHIFT & _FIELD_MASK) - 1,
-        "place": (where >> w.PLACE_FIELD_SHIFT) - 1,
+        "color": color,
+        "link": link,
+        "queue": _field(where, w.QUEUE_FIELD_SHIFT),
+        "slot": slot,
+        "place": place,
         "number": np.where(has_more, number & _FIELD_MASK, number),
         "data": data,
-        "other_color": np.where(has_more, number >> w.OTHER_COLOR_SHIFT & _FIELD_MASK, 0) - 1,
-        "other_queue": np.where(is_operation, number >> w.OTHER_QUEUE_SHIFT & _FIELD_MASK, 0) - 1,
+        "other_color": np.where(has_more, _field(number, w.OTHER_COLOR_SHIFT), -1),
+        "other_queue": np.where(is_operation, _field(number, w.OTHER_QUEUE_SHIFT), -1),
         "gap": np.where(is_operation, number >> w.GAP_SHIFT & w.MOST_GAP, 0),
         "turns": np.where(is_operation, number >> w.TURNS_SHIFT, 0),
     }
