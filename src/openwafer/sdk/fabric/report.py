@@ -162,7 +162,7 @@ class Report:
 
     def lacks_open_streams_only(self) -> bool:
         """Whether all PEs rest, and some have not opened the command stream again."""
-        return self._remedy(self._remarks()) == _NOT_OPENED
+        return self._lacks_commands_only(self._remarks())
 
     def _remarks(self) -> list[Remark]:
         """What a machine waits for of which nothing moves any more, causes first."""
@@ -232,13 +232,16 @@ class Report:
 
     def _remedy(self, remarks: list[Remark]) -> str:
         """What to do about a deadlock: of commands that do not end, or of wavelets."""
+        if (self._tables.core[self._with_command(), w.C_MAIN] == w.MAIN_REQUEST).any():
+            return _SHARED_MICROTHREAD
+        return _NOT_OPENED if self._lacks_commands_only(remarks) else _FOLLOW
+
+    def _lacks_commands_only(self, remarks: list[Remark]) -> bool:
+        """Whether the ends of commands are all that is waited for, on PEs that run no code."""
         with_command = self._with_command()
         main = self._tables.core[with_command, w.C_MAIN]
-        if (main == w.MAIN_REQUEST).any():
-            return _SHARED_MICROTHREAD
-        is_idle = np.isin(main, (w.MAIN_IDLE, w.MAIN_REST)).all()
-        is_alone = len(remarks) == len(with_command)
-        return _NOT_OPENED if is_alone and is_idle else _FOLLOW
+        is_idle = bool(np.isin(main, (w.MAIN_IDLE, w.MAIN_REST)).all())
+        return is_idle and len(remarks) == len(with_command)
 
     def busy(self) -> list[str]:
         """Where PEs that have not ended the host's command are."""
