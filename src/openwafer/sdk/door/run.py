@@ -143,7 +143,7 @@ class Run:
     @property
     def cycles(self) -> int:
         """Cycles from the start until what was launched has ended and the fabric is at rest."""
-        self._runtime.wait()
+        self._settle()
         return self._runtime.cycle
 
     def account(self) -> Account:
@@ -152,7 +152,7 @@ class Run:
         Raises:
             OpenwaferError: the run was started without ``account=True``.
         """
-        self._runtime.wait()
+        self._settle()
         return self._runtime.account()
 
     @property
@@ -161,16 +161,19 @@ class Run:
         return self._runtime.prints()
 
     def line_cycles(self, rows: Index = ALL, columns: Index = ALL) -> tuple[LineCycles, ...]:
-        """Where the main threads of a region of PEs have spent their time up to now, by line.
+        """Where the main threads of a region of PEs have spent their time, by line.
 
-        The run must have been started with ``run(line_cycles=True)``. Lines are in the order of
-        file and line; those without cycles are left out. :attr:`cycles` waits for what was
-        launched.
+        Waits for what was launched. Lines are in the order of file and line; those without cycles
+        are left out.
 
         Args:
             rows: of the PEs whose cycles are summed up.
             columns: of these PEs.
+
+        Raises:
+            OpenwaferError: the run was started without ``line_cycles=True``.
         """
+        self._settle()
         return self._runtime.line_cycles(self._region(rows, columns, 1))
 
     def profile(
@@ -188,18 +191,21 @@ class Run:
         Raises:
             OpenwaferError: the run was started without ``profile=True``.
         """
-        booked = self._runtime.booked
-        if not self._is_closed and booked().failure is None:
-            with suppress(OpenwaferError):
-                self._runtime.wait()
+        with suppress(OpenwaferError):
+            self._settle()
         region = self._region(rows, columns, 1)
         pes = [self._program.number_of(x, y) for _, _, x, y in region.pes()]
-        return profile_of(booked(), pes, Grouping(by))
+        return profile_of(self._runtime.booked(), pes, Grouping(by))
 
     def __repr__(self) -> str:
         state = "ended" if self._is_closed else "running"
         rows, columns = self._program.height, self._program.width
         return f"<run on {rows} rows and {columns} columns of PEs, {state}>"
+
+    def _settle(self) -> None:
+        """Let what was launched end and the fabric come to rest, unless the run is over."""
+        if not self._is_closed and not self._runtime.has_failed:
+            self._runtime.wait()
 
     def _element(self, name: str) -> Element:
         return element_of(name, self._runtime.symbols.variable_named(name).type)

@@ -419,6 +419,12 @@ class Runtime:
         failure = self._interpreter.failure
         return BookedRun(self.program, simulator, self._counters, self._bins, failure)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether an operation of the host has raised an error."""
+        self._loaded()
+        return self._interpreter.failure is not None
+
     def task_wait(self, task: Task) -> None:
         """Finish everything queued up to a task."""
         if not task.is_done:
