@@ -184,7 +184,7 @@ def test_a_missing_journal_says_how_to_keep_one(path: Path) -> None:
     [
         ({"cycle": 3}, r"operation 0 \(CopyFrom\) began at cycle 3 in the run, and 0 now"),
         ({"result": "0" * 16}, "gave words with the checksum 0000000000000000 in the run, and"),
-        ({"failure": "trap"}, "failed with trap in the run, and None now"),
+        ({"failure": "trap"}, "failed with trap in the run, and no error now"),
     ],
 )
 def test_what_comes_out_otherwise_is_told(path: Path, changes: dict[str, Any], text: str) -> None:

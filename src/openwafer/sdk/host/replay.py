@@ -20,6 +20,7 @@ from openwafer.sdk.program.program import Program
 
 DIVERGED: Final = "journal-diverged"
 """Code of the error where something comes out otherwise than in the run."""
+_NO_ERROR: Final = "no error"
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def _redone(carry_out: CarryOut, entry: Entry, number: int) -> Words | None:
         result = carry_out(entry.operation)
     except OpenwaferError as raised:
         failure = str(raised)
-    _compare(f"{where} failed with", entry.failure, failure)
+    _compare(f"{where} failed with", entry.failure or _NO_ERROR, failure or _NO_ERROR)
     _compare(f"{where} gave words with the checksum", entry.result, journals.checksum(result))
     return result
 
