@@ -1,10 +1,18 @@
 """Files that are there whole or not at all, also when the power fails."""
 
+import fcntl
 import os
+import re
 import secrets
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
+
+_TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{8}")
+"""What the name of a temporary file is before its suffix."""
+_ABANDONED_SECONDS: Final = 60.0
 
 
 @contextmanager
@@ -24,6 +32,43 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
         # The new name is only on disk once its folder is, too.
         sync_path(path.parent)
+
+
+def remove_abandoned(path: Path) -> None:
+    """Remove temporary files beside `path`, with its suffix, whose writers were killed.
+
+    Those are files that were not written to for a minute, and that nobody holds. Raises OSError
+    where the disk refuses.
+    """
+    for temporary in path.parent.glob(f".*{path.suffix}"):
+        if _TEMPORARY.fullmatch(temporary.stem):
+            # Another process may be about to do the same.
+            with suppress(FileNotFoundError):
+                is_old = time.time() - temporary.stat().st_mtime > _ABANDONED_SECONDS
+                if is_old and not _is_held(temporary):
+                    temporary.unlink()
+
+
+@contextmanager
+def held(temporary: Path) -> Iterator[None]:
+    """Context in which :func:`remove_abandoned` leaves a file alone, however long nobody writes."""
+    descriptor = os.open(temporary, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_held(temporary: Path) -> bool:
+    descriptor = os.open(temporary, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """The record of a run: what it has, that it changes nothing, and what is wrong with a file."""
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -154,11 +156,26 @@ def test_a_record_that_is_not_there_says_how_to_keep_one(path: Path) -> None:
         read_record(path)
 
 
-def test_a_file_that_is_cut_is_refused(path: Path) -> None:
+def test_a_file_that_is_cut_anywhere_is_refused(path: Path) -> None:
     done(path)
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(OpenwaferError, match=r"is damaged(.|\n)*changed or cut"):
-        read_record(path)
+    whole = path.read_bytes()
+    for length in range(0, len(whole), len(whole) // 40):
+        cut = path.with_name(f"{length}.record")
+        cut.write_bytes(whole[:length])
+        with pytest.raises(OpenwaferError, match=r"is damaged(.|\n)*or cut|no Arrow IPC file"):
+            read_record(cut)
+
+
+def test_what_a_killed_process_has_left_is_removed_by_the_next_run(path: Path) -> None:
+    abandoned, written = path.with_name(".run.0123abcd.record"), started(path)
+    abandoned.write_bytes(b"ARROW1")
+    hour_ago = time.time() - 3600
+    for temporary in path.parent.glob(".*.record"):
+        os.utime(temporary, (hour_ago, hour_ago))
+    done(path.with_name("next.record"))
+    assert not abandoned.exists()
+    written.stop()
+    assert read_record(path).events(EventKind.END).number.tolist() == [0]
 
 
 def with_metadata(path: Path, told: dict[str, str]) -> None:

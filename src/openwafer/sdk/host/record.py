@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import openwafer
 from openwafer import json_files
-from openwafer.atomic_file import replacing
+from openwafer.atomic_file import held, remove_abandoned, replacing
 from openwafer.config import PathLike, convert_fields, path_of
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.json_files import JsonMistake
@@ -150,9 +150,11 @@ class RecordFile:
         )
         told = {"format": FORMAT, "version": str(VERSION), "head": json_files.encode(head).decode()}
         schema = pa.schema(list(_TYPES.items()), metadata=told)
+        remove_abandoned(path.absolute())
         with ExitStack() as stack:
             temporary = stack.enter_context(replacing(path.absolute()))
             sink = stack.enter_context(pa.OSFile(str(temporary), "wb"))
+            stack.enter_context(held(temporary))
             options = pa.ipc.IpcWriteOptions(compression="zstd")
             self._file = stack.enter_context(pa.ipc.new_file(sink, schema, options=options))
             self._schema = schema

@@ -32,12 +32,14 @@ def next_path(variable: str, suffix: str) -> Path | None:
     """The next number in the folder that a variable of the environment names; None without one.
 
     Args:
-        suffix: of the files there; one that is still written has its number, too.
+        suffix: of the files there. Those that are still written, whose names begin with a dot, have
+            numbers, too.
     """
     name = os.environ.get(variable)
     if name is None:
         return None
     folder = Path(name)
     folder.mkdir(parents=True, exist_ok=True)
-    # A file that is still written begins with a dot, which a glob of pathlib finds as well.
-    return folder / f"{len(list(folder.glob(f'*{suffix}'))):04}{suffix}"
+    names = (path.name.lstrip(".").partition(".")[0] for path in folder.glob(f"*{suffix}"))
+    number = max((int(name) + 1 for name in names if name.isdecimal()), default=0)
+    return folder / f"{number:04}{suffix}"
