@@ -1,5 +1,6 @@
 """``openwafer csl replay`` does a run again, and says whether it is the same one."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -66,11 +67,13 @@ def test_a_failure_and_an_interrupt_are_parts_of_a_run(out: Path, journal: Path)
     runtime.run()
     with pytest.raises(OpenwaferError, match="fabric-deadlock"):
         runtime.receive(lambda _words: None, 6, Region(0, 0, 2, 2, 2))
-    kept = journals.read(journal)
-    journals.write(replace(kept, interrupted_at=9), journal)
+    runtime.look_at(runtime.cycle, lambda _simulator: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        runtime.wait()
     done = run_command("csl", "replay", journal, out)
     assert "operation 0 (Receive): error" in done.out
-    assert "the user interrupted it at cycle 9; the journal ends there" in done.out
+    told = f"the user interrupted the run at cycle {runtime.cycle}; the journal ends there"
+    assert told in done.out
 
 
 @pytest.mark.parametrize(

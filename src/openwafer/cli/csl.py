@@ -61,6 +61,7 @@ def replay(
     from openwafer.diagnostics import OpenwaferError, counted, tell
     from openwafer.sdk.host import journal as journals
     from openwafer.sdk.host import read_program
+    from openwafer.sdk.host.operations import interruption
     from openwafer.sdk.host.replay import DIVERGED, replay
 
     kept = journals.read(journal)
@@ -71,7 +72,7 @@ def replay(
             raise
         tell(found.diagnostics)
         raise typer.Exit(1) from found
-    num, num_done, cycle = len(kept.entries), len(again.results), again.simulator.cycle
+    num, num_done, cycle = kept.num_ended, len(again.results), again.simulator.cycle
     is_whole = num_done == num
     print(
         f"the same run{'' if is_whole else ' up to here'}: cycle {cycle:,}, "
@@ -81,7 +82,7 @@ def replay(
     if is_whole and until is not None and until > cycle:
         print(f"it ended before cycle {until:,}")
     if is_whole and kept.interrupted_at is not None:
-        print(f"the user interrupted it at cycle {kept.interrupted_at:,}; the journal ends there")
+        print(f"{interruption(kept.interrupted_at)}; the journal ends there")
     for number, entry in enumerate(kept.entries[:num_done]):
         if entry.failure is not None:
             print(f"operation {number} ({type(entry.operation).__name__}): {entry.failure}")

@@ -192,7 +192,7 @@ def _show_one(runs: "Sequence[tuple[Program, Journal]]", options: ProfileOptions
     """Show the run that is asked for."""
     from openwafer.diagnostics import counted, error
 
-    lengths = [max((one.cycle for one in journal.entries), default=0) for _, journal in runs]
+    lengths = [journal.last_cycle for _, journal in runs]
     number = options.run or 1 + lengths.index(max(lengths))
     if number > len(runs):
         raise error(

@@ -13,7 +13,7 @@ from openwafer.sdk.host import Region, Runtime, RuntimeOptions
 from openwafer.sdk.host import journal as journals
 from openwafer.sdk.host.final_state import FinalState, difference, final_state
 from openwafer.sdk.host.final_state import read as read_state
-from openwafer.sdk.host.operations import CopyTo, Launch, Stop
+from openwafer.sdk.host.operations import CopyTo, Launch, Stop, Wait
 from openwafer.sdk.host.replay import replay
 from openwafer.sdk.program import file
 from tests.sdk.forked_python import with_sdk
@@ -206,7 +206,9 @@ def test_an_interrupted_operation_ends_the_journal(path: Path) -> None:
     runtime.launch("scale", 2.0)
     journal = journals.read(path)
     assert journal.interrupted_at == 2
-    assert [type(entry.operation) for entry in journal.entries] == [Launch]
+    assert [type(entry.operation) for entry in journal.entries] == [Launch, Wait]
+    again = replay(PROGRAM, path)
+    assert (again.results, again.simulator.cycle) == ((None,), 2)
 
 
 def test_a_folder_that_is_not_there_is_told_when_the_run_begins(tmp_path: Path) -> None:

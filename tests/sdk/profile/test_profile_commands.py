@@ -1,8 +1,9 @@
 """Scripts are profiled from the command line, also those that fail; mistakes are told."""
 
+import signal
 import subprocess
 import sys
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from openwafer.sdk.host import journal as journals
 from openwafer.sdk.profile.recorded import profile_of_journal, runs_in
 from tests.cli.command import run_command
 from tests.sdk.door.small_program import small_program
-from tests.sdk.profile.two_commands import two_commands
+from tests.sdk.profile.two_commands import CODE, two_commands
 
 SCRIPT = """
 import sys
@@ -68,6 +69,27 @@ def test_a_script_that_fails_is_profiled_up_to_there(folder: Path) -> None:
     assert "the run failed in the last of these cycles" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [("", "nothing moves any more at cycle"), ("@assert(A[0] > 1.0);", "an assertion failed")],
+)
+def test_a_program_that_fails_has_its_path_up_to_there(
+    tmp_path: Path, body: str, told: str
+) -> None:
+    code = CODE.replace("fn never() void {}", f"fn never() void {{ {body} }}")
+    program, journal = two_commands(tmp_path, code), tmp_path / "failed.journal"
+    program.save(tmp_path / "out")
+    run = program.run(wafer.RuntimeOptions(log_folder=None, journal=journal))
+    run.launch("scale", 2.0)
+    run.launch("never")
+    with pytest.raises(OpenwaferError, match=told):
+        run.close()
+    done = run_command("csl", "profile", tmp_path / "out", "--journal", journal, "--path")
+    assert told in done.out.splitlines()[2]
+    assert "\nCritical path, " in done.out
+    assert "  scale  " in done.out
+
+
 def test_a_script_that_a_signal_ends_has_the_exit_code_of_a_shell(folder: Path) -> None:
     script = folder / "killed.py"
     script.write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", encoding="utf-8")
@@ -87,11 +109,18 @@ def test_a_rectangle_is_looked_at_alone(folder: Path) -> None:
     assert "the region of 2 by 1 PEs at (0, 0) is not inside" in run_command(*words, 0, 0, 2, 1).err
 
 
-def test_a_run_that_was_interrupted_says_so(folder: Path) -> None:
-    kept = replace(journals.read(folder / "run.journal"), interrupted_at=900)
-    profile = profile_of_journal(wafer.load(folder / "out").program, kept)
-    assert profile.cycles == 884
-    assert "the user interrupted the run at cycle 900" in wafer.profile_text(profile)
+def test_a_run_that_was_interrupted_is_profiled_up_to_there(folder: Path) -> None:
+    program, journal = wafer.load(folder / "out"), folder / "interrupted.journal"
+    run = program.run(wafer.RuntimeOptions(log_folder=None, journal=journal), profile=True)
+    interrupt = partial(signal.raise_signal, signal.SIGINT)
+    run._runtime.look_at(500, lambda _simulator: interrupt())  # noqa: SLF001
+    run.launch("scale", 2.0)
+    with pytest.raises(KeyboardInterrupt):
+        assert run.cycles
+    profile = run.profile()
+    assert profile.cycles == 500
+    assert "the user interrupted the run at cycle 500" in wafer.profile_text(profile)
+    assert profile_of_journal(program.program, journals.read(journal)) == profile
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def faults(folder: Path, states: Path) -> Iterator[str]:
 
 
 def _has_stopped(journal: Journal) -> bool:
-    last = journal.entries[-1] if journal.entries else None
+    last = journal.entries[-1] if journal.num_ended and journal.interrupted_at is None else None
     return last is not None and isinstance(last.operation, Stop) and last.failure is None
 
 

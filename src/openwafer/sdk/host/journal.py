@@ -18,7 +18,7 @@ import numpy as np
 import xxhash
 
 import openwafer
-from openwafer.atomic_file import write_bytes
+from openwafer.atomic_file import remove_abandoned, write_bytes
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.json_files import Count, JsonMistake, SealedFormat, Unchecked, convert
 from openwafer.sdk.host.operations import (
@@ -68,14 +68,26 @@ class Journal:
         program: digest of the program.
         rules: options of the run.
         entries: in the order in which they were carried out.
-        interrupted_at: cycle at which the user interrupted the operation behind the last entry;
-            what came after that depended on the moment, and is not kept.
+        interrupted_at: cycle at which the user interrupted the last entry's operation; what came
+            after that depended on the moment, and is not kept.
     """
 
     program: str
     rules: Rules
     entries: list[Entry] = field(default_factory=list)
     interrupted_at: int | None = None
+
+    @property
+    def num_ended(self) -> int:
+        """How many operations came to an end, also by an error."""
+        return len(self.entries) - (self.interrupted_at is not None)
+
+    @property
+    def last_cycle(self) -> int:
+        """When the user interrupted the run, else when the last operation began."""
+        if self.interrupted_at is not None:
+            return self.interrupted_at
+        return self.entries[-1].cycle if self.entries else 0
 
 
 @dataclass(frozen=True)
@@ -121,6 +133,7 @@ class Recorder:
     def __init__(self, interpreter: Interpreter, journal: Journal, path: Path) -> None:
         self._interpreter = interpreter
         self._journal = journal
+        remove_abandoned(path.absolute())
         self._file = _File(journal, path.absolute())
         self._file.write()
         weakref.finalize(self, self._file.write)
@@ -137,6 +150,7 @@ class Recorder:
             self._file.write()
             raise
         except BaseException:
+            self._add(entry, is_kept=is_kept)
             if is_kept:
                 journal.interrupted_at = self._interpreter.simulator.cycle
             self._file.write()

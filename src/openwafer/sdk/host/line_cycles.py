@@ -131,7 +131,8 @@ class BookedRun:
         simulator: the fabric.
         counters: of the code.
         bins: of its time; None where that is not booked.
-        failure: the error of the last operation of the host that raised one, as it is shown.
+        failure: the error of the last operation of the host that raised one, as it is shown, or
+            that the user interrupted it.
     """
 
     program: Program

@@ -129,7 +129,8 @@ class Interpreter:
         rules: how mistakes are taken, and what a stop waits for.
 
     Attributes:
-        failure: the error of the last operation that raised one, as it is shown.
+        failure: the error of the last operation that raised one, as it is shown, or that the user
+            interrupted it.
     """
 
     failure: str | None = None
@@ -148,6 +149,9 @@ class Interpreter:
             return self._done(operation)
         except OpenwaferError as failure:
             self.failure = str(failure)
+            raise
+        except KeyboardInterrupt:
+            self.failure = interruption(self.simulator.cycle)
             raise
 
     def _done(self, operation: Operation) -> Words | None:
@@ -242,6 +246,11 @@ class Interpreter:
         cycles = None if self._rules.can_idle else SETTLE_CYCLES
         is_at_rest = self.simulator.run_until_idle(cycles)
         self._warnings.left_over = self.simulator.left_over(is_at_rest=is_at_rest)
+
+
+def interruption(cycle: int) -> str:
+    """That the user has interrupted a run, in words."""
+    return f"the user interrupted the run at cycle {cycle:,}"
 
 
 def _unfinished(found: Diagnostic) -> Diagnostic:

@@ -1,5 +1,7 @@
 """A run is done again from its program and its journal, in any process."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,6 +57,8 @@ def replay(
 ) -> Replayed:
     """Do again what a run did; each operation has to begin and to end as it did then.
 
+    One that the user interrupted ends at the same cycle.
+
     Args:
         program: the one that the run was of.
         journal: of the run, or its file.
@@ -91,17 +95,27 @@ def replay(
         simulator.look_at(until, _end)
     interpreter = Interpreter(HostSymbols(program), simulator, Warnings(), journal.rules)
     results: list[Words | None] = []
-    with recorded(interpreter.carry_out, program, simulator, options) as carry_out:
-        try:
-            for number, entry in enumerate(journal.entries):
-                _compare(f"{_named(entry, number)} began at cycle", entry.cycle, simulator.cycle)
-                results.append(_redone(carry_out, entry, number))
-        except _CycleReached:
-            pass
+    with (
+        recorded(interpreter.carry_out, program, simulator, options) as carry_out,
+        suppress(_CycleReached),
+    ):
+        for result in _redo(journal, simulator, carry_out):
+            results.append(result)  # noqa: PERF402 - those before the end, too
     if counters is None:
         return Replayed(simulator, tuple(results), code)
     booked = BookedRun(program, simulator, counters, bins, interpreter.failure)
     return Replayed(simulator, tuple(results), code, booked)
+
+
+def _redo(journal: Journal, simulator: Simulator, carry_out: CarryOut) -> Iterator[Words | None]:
+    """Carry all operations out; gives what the host got of each that came to its end."""
+    for number, entry in enumerate(journal.entries):
+        _compare(f"{_named(entry, number)} began at cycle", entry.cycle, simulator.cycle)
+        if number < journal.num_ended:
+            yield _redone(carry_out, entry, number)
+        elif journal.interrupted_at is not None:
+            simulator.look_at(journal.interrupted_at, _end)
+            carry_out(entry.operation)
 
 
 def _end() -> None:

@@ -421,7 +421,7 @@ class Runtime:
 
     @property
     def has_failed(self) -> bool:
-        """Whether an operation of the host has raised an error."""
+        """Whether an operation of the host has raised an error, or the user interrupted one."""
         self._loaded()
         return self._interpreter.failure is not None
 

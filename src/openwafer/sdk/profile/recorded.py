@@ -8,6 +8,7 @@ from openwafer.diagnostics import error
 from openwafer.sdk.host import Region, read_record, replay
 from openwafer.sdk.host import journal as journals
 from openwafer.sdk.host.journal import Journal, program_beside
+from openwafer.sdk.host.operations import interruption
 from openwafer.sdk.profile.critical_path import critical_path
 from openwafer.sdk.profile.model import Profile
 from openwafer.sdk.profile.taking import Grouping, check_groups, profile_of
@@ -55,8 +56,7 @@ def profile_of_journal(
             profile = replace(profile, critical_path=critical_path(record, program))
     if journal.interrupted_at is None:
         return profile
-    told = f"the user interrupted the run at cycle {journal.interrupted_at:,}"
-    return replace(profile, failure=f"{told}, in the operation behind the last one that is here")
+    return replace(profile, failure=interruption(journal.interrupted_at))
 
 
 def runs_in(folder: Path, program: Program | None = None) -> list[tuple[Program, Journal]]:
