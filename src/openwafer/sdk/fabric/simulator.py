@@ -154,7 +154,7 @@ class Simulator:
         )
         self._books = _Books()
         self._looks: dict[int, list[Callable[[], None]]] = {}
-        self._record: Callable[[Rows], None] | None = None
+        self._records: list[Callable[[Rows], None]] = []
         self._counters = np.zeros(0, np.int64)
 
     @property
@@ -177,7 +177,7 @@ class Simulator:
         Raises OpenwaferError for a moment of another program, size or version, and where the
         simulation is recorded.
         """
-        if self._record is not None:
+        if self._records:
             raise error(
                 "record-goes-back",
                 "a simulation that is recorded does not go back: cycles would stand there twice",
@@ -275,12 +275,16 @@ class Simulator:
             )
         return np.array([waiting.popleft() for _ in range(num_words)], np.uint32)
 
-    def record_to(self, take: Callable[[Rows], None] | None) -> None:
-        """Give all events of the options' scope to a function from now on; None is nobody.
+    def record_to(self, take: Callable[[Rows], None]) -> None:
+        """Give all events of the options' scope to one more function from now on.
 
         It is called between two cycles, with events of the bands one behind the other.
         """
-        self._record = take
+        self._records.append(take)
+
+    def record_no_more(self, take: Callable[[Rows], None]) -> None:
+        """Give a function of :meth:`record_to` no more events."""
+        self._records.remove(take)
 
     def run_until_command_done(self) -> None:
         """Run until :meth:`is_command_done`."""
@@ -477,8 +481,8 @@ class Simulator:
 
     def _note_all(self, rows: Rows, text: str) -> None:
         """Take what a band has noted."""
-        if self._record is not None and rows.size:
-            self._record(rows)
+        for take in self._records if rows.size else ():
+            take(rows)
         is_told = is_for_host(rows["kind"])
         if not self._options.landing_log:
             is_told &= rows["kind"] != EventKind.LANDING

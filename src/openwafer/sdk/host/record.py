@@ -244,7 +244,7 @@ class Recording:
 
 
 def _end(file: RecordFile, simulator: Simulator, *, is_cut: bool) -> None:
-    simulator.record_to(None)
+    simulator.record_no_more(file.add)
     file.add(event_of(EventKind.END, simulator.cycle, int(is_cut), 0))
     file.close()
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from openwafer.config import PathLike, convert_fields, path_of
 from openwafer.diagnostics import Diagnostic, OpenwaferError, error
-from openwafer.sdk.fabric import Account, Print, Simulator
+from openwafer.sdk.fabric import Account, Print, Scope, Simulator
 from openwafer.sdk.host import copies, tensors
 from openwafer.sdk.host.arguments import raw_arguments
 from openwafer.sdk.host.checks import (
@@ -30,6 +30,7 @@ from openwafer.sdk.host.copies import region_memory
 from openwafer.sdk.host.ending import Ending, judged_at_end
 from openwafer.sdk.host.engine import MAX_THREADS, EngineKind, engine_kind_of_environment
 from openwafer.sdk.host.final_state import write_if_asked
+from openwafer.sdk.host.instruction_trace import InstructionTrace
 from openwafer.sdk.host.journal import Journal, Recorder, keep_program, path_of_environment
 from openwafer.sdk.host.line_cycles import BookedRun, CodeCounters, LineCycles, not_counted
 from openwafer.sdk.host.memory_dump import MemoryDump, dump_memory
@@ -57,7 +58,12 @@ from openwafer.sdk.host.record import (
 )
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.rules import Rules
-from openwafer.sdk.host.sim_log import SimLog, wants_landings, warn_of_debug_words
+from openwafer.sdk.host.sim_log import (
+    SimLog,
+    wants_instructions,
+    wants_landings,
+    warn_of_debug_words,
+)
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.tensors import DataType, Order
 from openwafer.sdk.host.time_bins import TimeBins, bins_of
@@ -167,20 +173,23 @@ class Runtime:
 
     def load(self) -> None:
         """Put code and data on the fabric; the first time, the code is compiled for this CPU."""
-        landings = self._options.log_folder is not None and wants_landings()
+        options = self._options
+        landings = options.log_folder is not None and wants_landings()
+        is_traced = options.log_folder is not None and wants_instructions()
         warn_of_debug_words()
         # The simulator calls the code by address: it has to live as long.
-        options = self._options
         record = record_options(options.record or record_of_environment())
+        scope = Scope() if is_traced and record is None else scope_of(record)
+        counts = options.has_line_cycles or is_traced
         self._simulator, self._code = self._rules.machine_of(
             self.program,
             options.threads,
             has_landings=landings,
-            has_account=options.has_account,
-            counts=options.has_line_cycles,
-            scope=scope_of(record),
+            has_account=options.has_account or is_traced,
+            counts=counts,
+            scope=scope,
         )
-        if options.has_line_cycles:
+        if counts:
             self._counters = CodeCounters(self.program, self._simulator)
             self._bins = bins_of(self.program, self._simulator)
         self._interpreter = Interpreter(self.symbols, self._simulator, self._warnings, self._rules)
@@ -191,8 +200,11 @@ class Runtime:
         check = self._rules.check
         self._ending = Ending(self._simulator, self._warnings, check, self._carry_out)
         self._judged = judged_at_end(self, self._ending)
-        if self._options.log_folder is not None:
-            self._log = SimLog(self.program, self._simulator, self._options.log_folder)
+        if options.log_folder is not None:
+            trace = None
+            if is_traced and self._counters is not None:
+                trace = InstructionTrace(self.program, self._simulator, self._counters)
+            self._log = SimLog(self.program, self._simulator, options.log_folder, trace)
 
     def _kept(self, interpreter: Interpreter) -> CarryOut:
         """What carries operations out; where a journal is wanted, it keeps them, too."""
@@ -501,7 +513,7 @@ class Runtime:
 
     def _write_log(self) -> None:
         if self._log is not None:
-            self._log.write()
+            self._log.write(has_failed=self.has_failed)
 
     def _settle(self) -> Simulator:
         simulator = self._started()

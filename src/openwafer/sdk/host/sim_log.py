@@ -13,17 +13,24 @@ import openwafer
 from openwafer.atomic_file import write_text
 from openwafer.diagnostics import Diagnostic, Severity, render, tell
 from openwafer.sdk.fabric import Landing, Print, Simulator
+from openwafer.sdk.host.instruction_trace import InstructionTrace
 from openwafer.sdk.program.program import Program
 
 DEBUG_VARIABLES: Final = ("SIMFABRIC_DEBUG", "SINGULARITYENV_SIMFABRIC_DEBUG")
 
 
 _LANDINGS: Final = ("landing", "router")
+_INSTRUCTIONS: Final = "inst_trace"
 
 
 def wants_landings() -> bool:
     """Whether the environment asks for a line for each landing of a wavelet."""
     return any(word in _LANDINGS for word in _debug_words())
+
+
+def wants_instructions() -> bool:
+    """Whether the environment asks for what each PE did."""
+    return _INSTRUCTIONS in _debug_words()
 
 
 def _debug_words() -> list[str]:
@@ -33,44 +40,58 @@ def _debug_words() -> list[str]:
 
 def warn_of_debug_words() -> None:
     """Warn on the standard error of what the environment asks for and the log has not."""
-    others = sorted(set(_debug_words()) - set(_LANDINGS))
+    others = sorted(set(_debug_words()) - {*_LANDINGS, _INSTRUCTIONS})
     if others:
         warning = Diagnostic(
             Severity.WARNING,
             "debug-ignored",
             f"SIMFABRIC_DEBUG={','.join(others)} has no effect here",
-            help="SIMFABRIC_DEBUG=landing writes the landing of each wavelet to sim.log",
+            help="SIMFABRIC_DEBUG=landing writes the landing of each wavelet to sim.log, inst_trace"
+            " what each PE does",
         )
         tell((warning,))
 
 
 class SimLog:
-    """Writes the records of a simulation to a folder."""
+    """Writes the records of a simulation to a folder.
 
-    def __init__(self, program: Program, simulator: Simulator, folder: Path) -> None:
+    Args:
+        program: that runs.
+        simulator: where.
+        folder: of the files.
+        trace: of what PEs do, where that is asked for.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        simulator: Simulator,
+        folder: Path,
+        trace: InstructionTrace | None = None,
+    ) -> None:
         self._program = program
         self._simulator = simulator
         self._folder = folder
+        self._trace = trace
         self._start_seconds = time.monotonic()
 
-    def write(self) -> None:
+    def write(self, *, has_failed: bool = False) -> None:
         """Write both files, whole."""
+        cause = "Stopped by an error" if has_failed else "Stopped due to idleness"
+        told = {**self._statistics(), "sim_stop_cause": cause}
         write_text(self._folder / "sim.log", "\n".join(self._lines()) + "\n")
-        write_text(self._folder / "sim_stats.json", json.dumps(self._statistics(), indent=2) + "\n")
+        write_text(self._folder / "sim_stats.json", json.dumps(told, indent=2) + "\n")
 
     def _lines(self) -> Iterator[str]:
         columns, rows = self._program.fabric
         yield f"GITREV openwafer {openwafer.__version__}"
         yield "Create from program"
-        yield f"dimX={columns}, dimY={rows}"
+        yield f"@0 dimX={columns}, dimY={rows}"
         yield from self._events()
         for warning in self._simulator.findings():
             yield from render(warning).splitlines()
         counts = self._statistics()
-        yield (
-            f"CTF Stats: num_wavelets={counts['num_wavelets']}, "
-            f"num_switch_pos={counts['num_switch_pos']}"
-        )
+        yield from (f"CTF Stats: {name} = {count}" for name, count in self._counts().items())
         yield f"Simulation used {counts['sim_time']:.3f} seconds, {counts['cycle_count']} cycles"
 
     def _events(self) -> Iterator[str]:
@@ -81,14 +102,25 @@ class SimLog:
         events += [
             (event.cycle, 0, _landing_line(event, offset)) for event in self._simulator.landings()
         ]
+        if self._trace is not None:
+            events += [(cycle, 2, line) for cycle, line in self._trace.lines()]
         return (line for _, _, line in sorted(events, key=lambda event: event[:2]))
+
+    def _counts(self) -> dict[str, int]:
+        """What happened in the run; of what PEs did only where that is traced."""
+        counts = self._simulator.statistics()
+        found = {"num_wavelets": counts.wavelets, "num_switch_pos": counts.switch_changes}
+        if self._trace is not None:
+            done = self._trace.counts()
+            found["num_stalls_"] = done.stalls
+            found["num_inst_dispatch"], found["num_inst_pipe"] = done.issued, done.executed
+        return found
 
     def _statistics(self) -> dict[str, float | int]:
         columns, rows = self._program.fabric
         seconds = time.monotonic() - self._start_seconds
         cycles = int(self._simulator.cycle)
         num_tiles = self._program.width * self._program.height
-        counts = self._simulator.statistics()
         rate = cycles / max(seconds, 1e-9)
         return {
             "cycle_count": cycles,
@@ -98,14 +130,15 @@ class SimLog:
             "hwtile_count": num_tiles,
             "iotile_count": 0,
             "nultile_count": columns * rows - num_tiles,
-            "num_switch_pos": counts.switch_changes,
-            "num_wavelets": counts.wavelets,
+            "nodes": 1,
+            **self._counts(),
             "sim_time": seconds,
             "simulated_tile_count": num_tiles,
             "threads": self._simulator.num_threads,
             "tile_count": columns * rows,
             "tile_cycles_per_second": num_tiles * rate,
             "tile_cycles_per_second_per_thread": num_tiles * rate / self._simulator.num_threads,
+            "total_time": seconds,
         }
 
 
