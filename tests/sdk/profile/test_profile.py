@@ -101,6 +101,21 @@ def test_cycles_of_an_operation_are_those_of_its_documented_beats(profile: Profi
     assert profile.totals.elements == 2 * 40
 
 
+def test_elements_and_bytes_of_operations_are_counted_by_name(profile: Profile) -> None:
+    (kind,) = profile.kinds
+    assert (kind.name, kind.best, kind.elements) == ("fmacs", 1, 2 * 40)
+    # Two sources and the target of four bytes; the factor is a scalar.
+    assert profile.memory_bytes == 2 * 40 * 3 * 4
+    rates = {one.name: one.rate for one in tables.roofline(profile)}
+    assert rates["elements of @fmacs"] == 2 * 40 / profile.cycles
+    assert rates["bytes of memory"] == 2 * 40 * 12 / profile.cycles
+
+
+def test_operations_of_the_machine_and_of_code_are_all_counted(streaming: wafer.Run) -> None:
+    profile = streaming.profile()
+    assert sum(kind.elements for kind in profile.kinds) == profile.totals.elements > 0
+
+
 def test_a_function_that_two_tasks_call_belongs_to_neither(profile: Profile) -> None:
     tasks = {one.name: (one.note, one.cycles) for one in tables.by_task(profile)}
     assert tasks["scale"] == ("command scale", 688)

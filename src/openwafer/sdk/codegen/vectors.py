@@ -220,10 +220,28 @@ class _KernelWriter:
         body.begin("end")
         self._add_cycles(length)
         add(body, mailbox.ELEMENTS, length)
+        self._count(length)
         if self._is_unwritten:
             self._ask_for_book()
         body.do(f"ret i32 {Outcome.FINISHED.value}")
         return body.text()
+
+    def _count(self, length: str) -> None:
+        """Count elements, and the words of memory that they take, in the PE's counters if any."""
+        body, begin, end = self._body, self._body.fresh_label(), self._body.fresh_label()
+        counters = read(body, mailbox.COUNTS)
+        body.branch(body.value(f"icmp eq i64 {counters}, 0"), end, begin)
+        body.begin(begin)
+        head = body.value(f"inttoptr i64 {counters} to ptr")
+        num_words = sum(dsd.element_words for dsd in self._dsds.values())
+        words = body.value(f"mul i64 {length}, {num_words}")
+        for number, amount in ((0, words), (self._op.code, length)):
+            place = f"getelementptr i64, ptr {head}, i64 {number - mailbox.KIND_COUNTS}"
+            address = body.value(place)
+            counted = body.value(f"add i64 {body.value(f'load i64, ptr {address}')}, {amount}")
+            body.do(f"store i64 {counted}, ptr {address}")
+        body.jump(end)
+        body.begin(end)
 
     def _ask(self) -> None:
         """Make a request where an operation is in flight; the code that calls has to wait."""

@@ -11,7 +11,7 @@ from typing import Final
 from openwafer.sdk.fabric import account, check, control, events, overrun, queues, vector
 from openwafer.sdk.fabric import beat as planned
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
+from openwafer.sdk.fabric.compiled import cells_at, compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import (
     core_row,
     fifo_row,
@@ -113,6 +113,18 @@ def start(s: State, pe: int) -> int:
 
 
 @compiled
+def count_elements(s: State, thread: int, counters: int) -> None:
+    """Count the elements of an operation that ends, and the words of memory that they took."""
+    cells = cells_at(counters - 8 * mb.KIND_COUNTS)
+    operation, num = s[thread + w.T_OP], s[thread + w.T_DONE]
+    cells[operation] += num
+    for place in range(s[vector_row(operation) + w.V_SOURCES] + 1):
+        kind = s[operand_row(thread, place) + w.O_KIND]
+        if kind in (w.MEMORY, w.FIFO):
+            cells[0] += num * vector.words_of(s, operation, place)
+
+
+@compiled
 def finish(s: State, pe: int, slot: int, result: int) -> None:
     """End an operation: what it activates, unblocks, stores; the main thread goes on."""
     thread = thread_row(pe, slot)
@@ -123,6 +135,8 @@ def finish(s: State, pe: int, slot: int, result: int) -> None:
         vector.store_accumulator(s, pe, thread)
     vector.save_addresses(s, pe, thread)
     vector.clear_sources(s, pe, thread)
+    if s[mailbox_row(pe) + mb.COUNTS]:
+        count_elements(s, thread, s[mailbox_row(pe) + mb.COUNTS])
     if events.is_noted(s, pe):
         where = events.of_slot(slot) + events.of_place(s[job_row(thread) + w.J_PLACE])
         done = s[thread + w.T_DONE]

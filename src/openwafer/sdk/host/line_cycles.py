@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.sdk.arch.generation import GENERATIONS
+from openwafer.sdk.arch.generation import GENERATIONS, WORD_BYTES
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host.time_bins import TimeBins
 from openwafer.sdk.ir import text
 from openwafer.sdk.ir.counters import Counter, counters_of
+from openwafer.sdk.program.mailbox import KIND_COUNTS
 from openwafer.sdk.program.program import Program
 
 Line: TypeAlias = tuple[str, int, str]
@@ -72,7 +74,7 @@ class CodeCounters:
         self.modules = [text.parse(image.code, image.name) for image in program.images]
         self._counters = [tuple(counters_of(module, generation)) for module in self.modules]
         sizes = np.array([len(counters) for counters in self._counters])
-        ends = np.cumsum(sizes[program.images_by_number])
+        ends = np.cumsum(sizes[program.images_by_number] + KIND_COUNTS)
         self._first = ends - sizes[program.images_by_number]
         self._counts = np.zeros(int(ends[-1]), np.int64)
         simulator.count_code(self._counts, self._first)
@@ -83,7 +85,7 @@ class CodeCounters:
         images = self._program.images_by_number[pes]
         for image in np.unique(images):
             counters = self._counters[image]
-            for counts in self._counts_of(pes[images == image], len(counters)):
+            for counts in self._counts_of(pes[images == image], 0, len(counters)):
                 for line, tally in self._tallies(counters, counts).items():
                     whole[line] = whole.get(line, 0) + tally.numbers
         return tuple(
@@ -92,11 +94,28 @@ class CodeCounters:
             if numbers[1:].any()
         )
 
-    def _counts_of(self, pes: NDArray[np.int64], number: int) -> Iterator[NDArray[np.int64]]:
-        """The counts of PEs that have so many each, some PEs at a time: shape (PEs, counters)."""
-        step = max(1, _COUNTS_AT_A_TIME // max(1, number))
+    def elements(self, pes: NDArray[np.int64]) -> dict[str, int]:
+        """Elements of vector operations that have ended on PEs, given by number, by their names."""
+        counts = self._of_kinds(pes)
+        return {op.name: int(counts[op.code]) for op in VECTOR_OPS.values() if counts[op.code]}
+
+    def memory_bytes(self, pes: NDArray[np.int64]) -> int:
+        """Bytes of the PEs' memory that these operations have read and written."""
+        return WORD_BYTES * int(self._of_kinds(pes)[0])
+
+    def _of_kinds(self, pes: NDArray[np.int64]) -> NDArray[np.int64]:
+        sums = np.zeros(KIND_COUNTS, np.int64)
+        for counts in self._counts_of(pes, -KIND_COUNTS, 0):
+            sums += counts.sum(axis=0)
+        return sums
+
+    def _counts_of(
+        self, pes: NDArray[np.int64], begin: int, end: int
+    ) -> Iterator[NDArray[np.int64]]:
+        """Counts of PEs from one number up to another, some PEs at a time: (PEs, counters)."""
+        step = max(1, _COUNTS_AT_A_TIME // max(1, end - begin))
         for at in range(0, pes.size, step):
-            yield self._counts[self._first[pes[at : at + step], None] + np.arange(number)]
+            yield self._counts[self._first[pes[at : at + step], None] + np.arange(begin, end)]
 
     def _tallies(
         self, counters: Sequence[Counter], counts: NDArray[np.int64]

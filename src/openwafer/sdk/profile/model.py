@@ -114,6 +114,21 @@ def line_of(one: LineOperation | LineCycles) -> Line:
 
 
 @dataclass(frozen=True)
+class OperationKind:
+    """Vector operations of one name, of all groups.
+
+    Attributes:
+        name: the builtin's name without ``@``.
+        best: as a :class:`LineOperation` has it.
+        elements: of those that have ended.
+    """
+
+    name: str
+    best: int
+    elements: int
+
+
+@dataclass(frozen=True)
 class SourceText:
     """A file of which lines have cycles."""
 
@@ -249,6 +264,8 @@ class Profile:
         images: programs of PEs.
         tasks: what the machine starts.
         operations: vector operations of the lines.
+        kinds: vector operations by name.
+        memory_bytes: of the PEs' memory, that these have read and written.
         sources: of the lines.
         fabric_map: cycles by place on the fabric.
         totals: of all PEs.
@@ -267,6 +284,8 @@ class Profile:
     images: tuple[ImageInfo, ...]
     tasks: tuple[TaskInfo, ...]
     operations: tuple[LineOperation, ...]
+    kinds: tuple[OperationKind, ...]
+    memory_bytes: int
     sources: tuple[SourceText, ...]
     fabric_map: FabricMap
     totals: Totals

@@ -62,7 +62,7 @@ def profile_page(profile: Profile) -> str:
 
 def _tiles(profile: Profile) -> Iterator[tuple[str, str, str]]:
     """Name, number, and what to hold it against."""
-    datapath, elements, wavelets = tables.roofline(profile)
+    datapath, elements, wavelets = tables.roofline(profile)[:3]
     yield "Cycles", f"{profile.cycles:,}", f"on {profile.num_pes:,} PEs"
     yield "Datapath", f"{100 * datapath.share:.0f}%", "of all cycles with a beat"
     best = "no vector operations" if elements.best is None else f"at most {elements.best:.3g}"

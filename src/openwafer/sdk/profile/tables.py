@@ -14,6 +14,11 @@ SHARED: Final = "(several tasks)"
 """In place of the task of a function that more than one reaches."""
 
 
+MEMORY_BYTES_A_CYCLE: Final = 24
+"""Two reads and a write of 64 bits."""
+_DOC: Final = "documented, of neighbours in memory"
+
+
 @dataclass(frozen=True)
 class CodeTime:
     """Cycles of some code, as :class:`~openwafer.sdk.host.LineCycles` has them.
@@ -153,14 +158,25 @@ class Roof:
 def roofline(profile: Profile) -> tuple[Roof, ...]:
     """What the PEs' parts did a cycle on average, against the documented best."""
     pe_cycles = max(1, profile.width * profile.height * profile.cycles)
+    whole = max(1, profile.pe_cycles)
     beats = sum(map(beats_of, profile.groups))
     widths = sorted({(one.best, one.name) for one in profile.operations})
     told = ", ".join(f"@{name} {best}" for best, name in widths) or "no vector operations"
     totals = profile.totals
     return (
-        Roof("beats of operations", beats / max(1, profile.pe_cycles), 1.0, "a beat a cycle"),
+        Roof("beats of operations", beats / whole, 1.0, "a beat a cycle"),
         Roof("elements of operations", totals.elements / pe_cycles, _best_rate(profile), told),
         Roof("wavelets sent", totals.wavelets / pe_cycles, 1.0, "one a cycle on the ramp"),
+        Roof(
+            "bytes of memory",
+            profile.memory_bytes / whole,
+            float(MEMORY_BYTES_A_CYCLE),
+            "two reads and a write of 8 a cycle",
+        ),
+        *(
+            Roof(f"elements of @{one.name}", one.elements / whole, float(one.best), _DOC)
+            for one in sorted(profile.kinds, key=lambda one: (-one.elements, one.name))
+        ),
     )
 
 

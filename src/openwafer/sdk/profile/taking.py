@@ -84,6 +84,11 @@ def profile_of(
         operations=tuple(
             one for one in _operations(program, modules) if model.line_of(one) in used
         ),
+        kinds=tuple(
+            model.OperationKind(name, VECTOR_OPS[name].rates[program.arch], number)
+            for name, number in run.counters.elements(chosen).items()
+        ),
+        memory_bytes=run.counters.memory_bytes(chosen),
         sources=_sources(program, {file for file, _, _ in used}),
         fabric_map=_fabric_map(program, times.kinds),
         totals=model.Totals(
