@@ -1,5 +1,6 @@
 """The critical path names what decides the end, and what is gained without it."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -45,6 +46,13 @@ def test_a_block_that_ends_before_the_next_task_could_begin_costs_nothing(tmp_pa
     fast = path_of(tmp_path / "fast", TASK_THAT_BLOCKS_ITSELF, is_slow=False)
     assert slow.cycles == fast.cycles
     assert waited(slow, Reason.BLOCKED) == 0
+
+
+def test_the_path_names_who_had_the_datapath(tmp_path: Path) -> None:
+    path = path_of(tmp_path, BOTTLENECKS["a blocked task"], is_slow=True)
+    lost = {one.where for one in path.costs() if one.reason is Reason.LOST_BEAT}
+    own, other = r"pe\.csl:\d+ \(main\)", r"microthread \d at (?:.*/)?pe\.csl:\d+ \(main\)"
+    assert any(re.search(f"{own}, behind {other}$", where) for where in lost)
 
 
 @pytest.mark.parametrize("first", [0, 20])

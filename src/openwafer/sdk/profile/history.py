@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice, takewhile
 from typing import Any, Final
 
 import numpy as np
@@ -115,6 +116,13 @@ class Pe:
     def receiving(self, queue: int, cycle: int) -> Operation | None:
         """The operation that takes from an input queue at a cycle."""
         return _at(self._by_input[queue], cycle)
+
+    def beside(self, one: Operation, begin: int, end: int) -> Iterator[Operation]:
+        """Operations of other slots that are in flight between two cycles."""
+        for slot, own in self._by_slot.items():
+            if slot != one.slot:
+                number = bisect_left(own, begin, key=lambda other: other.end or 0)
+                yield from takewhile(lambda other: other.begin < end, islice(own, number, None))
 
     def chosen_by(self, queue: int, cycle: int) -> int | None:
         """The step in which a wavelet of a queue started a task."""

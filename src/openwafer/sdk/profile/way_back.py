@@ -17,6 +17,7 @@ from openwafer.sdk.ir import text
 from openwafer.sdk.ir.function import Module
 from openwafer.sdk.ir.suspension import call_graph, reachable
 from openwafer.sdk.profile.history import History, Operation, Pe, Step
+from openwafer.sdk.profile.model import slot_name
 from openwafer.sdk.profile.segments import Reason, Segment, merged
 from openwafer.sdk.program.program import Program
 
@@ -251,16 +252,17 @@ class Walk:
         space, receiver = self._space(own, one, beat)
         latest = max(before, arrived, space)
         if branch is not None and arrived == latest and arrived > before:
-            self._add(arrived, pe, Reason.LOST_BEAT, where)
+            if arrived < self._now:
+                self._add(arrived, pe, Reason.LOST_BEAT, self._behind(pe, one, arrived, beat))
             return _AtWavelet(branch)
         if receiver is not None and space == latest and space > before:
             color, begin = self._color(one, own, beat), min(receiver.cycle, beat - 1)
             self._add(begin, pe, Reason.FULL, receiver.where, color, space - before)
             return receiver.state
-        reason, color = Reason.LOST_BEAT, -1
         if space > before:
-            reason, color = Reason.LINK, self._color(one, own, beat)
-        self._add(before, pe, reason, where, color)
+            self._add(before, pe, Reason.LINK, where, self._color(one, own, beat))
+        elif before < self._now:
+            self._add(before, pe, Reason.LOST_BEAT, self._behind(pe, one, before, beat))
         return self._before_beat(state, beats, where)
 
     def _before_beat(self, state: _AtBeat, beats: Sequence[int], where: str) -> _State:
@@ -406,6 +408,13 @@ class Walk:
 
     def _place(self, one: Operation) -> str:
         return self._program.text_of_place(one.place)
+
+    def _behind(self, pe: int, one: Operation, begin: int, end: int) -> str:
+        """The place of an operation, and who else had the datapath in some cycles."""
+        others = self._history.pes[pe].beside(one, begin, end)
+        names = sorted({f"{slot_name(other.slot)} at {self._place(other)}" for other in others})
+        # What code runs by itself has no events of its own.
+        return f"{self._place(one)}, behind {', '.join(names) or 'code'}"
 
     def _entry(self, pe: int, number: int) -> str:
         image = self._program.images[int(self._image_of[pe])]
