@@ -19,7 +19,7 @@ from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.fabric.simulator import SimulatorOptions
-from openwafer.sdk.host.engine import EngineKind, PeCode, build_engine
+from openwafer.sdk.host.pe_code import EngineKind, PeCode, build_engine
 from openwafer.sdk.host.symbols import HostSymbols
 
 HERE: Final = Path(__file__).parent

@@ -14,8 +14,8 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.door.compiled import QUIET
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host import LineCycles
-from openwafer.sdk.host.engine import EngineKind, build_engine
 from openwafer.sdk.host.line_cycles import CodeCounters
+from openwafer.sdk.host.pe_code import EngineKind, build_engine
 from openwafer.sdk.host.symbols import HostSymbols
 from tests.sdk.door.small_program import small_program
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.fabric import Simulator, SimulatorOptions
-from openwafer.sdk.host.engine import EngineKind, build_engine
 from openwafer.sdk.host.final_state import FinalState, difference, final_state
+from openwafer.sdk.host.pe_code import EngineKind, build_engine
 from openwafer.sdk.program import file
 from openwafer.sdk.program.program import Program
 from tests.sdk.fabric.python_code import engine_of

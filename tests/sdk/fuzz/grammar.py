@@ -5,7 +5,7 @@ from random import Random
 
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.sema import image  # noqa: F401  (registers the builtins)
-from openwafer.sdk.csl.sema.engine import BUILTINS
+from openwafer.sdk.csl.sema.sema import BUILTINS
 
 _NAMES = ("a", "b", "c", "f", "g", "s", "t", "x", "y")
 _BUILTINS = tuple(f"@{name}" for name in sorted(BUILTINS))

@@ -6,7 +6,7 @@ import numpy as np
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.host import Runtime, RuntimeOptions
-from openwafer.sdk.host.engine import EngineKind
+from openwafer.sdk.host.pe_code import EngineKind
 from openwafer.sdk.program.image import Entry, Image, QueueBinding, Symbol, TaskBinding, TaskKind
 from openwafer.sdk.program.program import HostName, Program
 

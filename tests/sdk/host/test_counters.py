@@ -7,7 +7,7 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.fabric import Simulator, SimulatorOptions, SlotState
-from openwafer.sdk.host.engine import EngineKind, build_engine
+from openwafer.sdk.host.pe_code import EngineKind, build_engine
 from openwafer.sdk.program.program import Program
 
 LAYOUT = """

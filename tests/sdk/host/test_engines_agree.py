@@ -8,8 +8,8 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.fabric import Account, Scope, Simulator, SimulatorOptions
-from openwafer.sdk.host.engine import EngineKind, build_engine
 from openwafer.sdk.host.final_state import FinalState, difference, final_state
+from openwafer.sdk.host.pe_code import EngineKind, build_engine
 from openwafer.sdk.program.program import Program
 from tests.sdk.csl.language.test_language_pages import EXAMPLES, EXPORTED, LAYOUT, Example
 from tests.sdk.fabric.account_laws import check_laws

@@ -8,8 +8,8 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.host import Region
-from openwafer.sdk.host.engine import EngineKind
 from openwafer.sdk.host.final_state import FinalState, difference, read
+from openwafer.sdk.host.pe_code import EngineKind
 from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
 from tests.sdk.host.hand_built import running
 

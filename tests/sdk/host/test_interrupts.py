@@ -11,7 +11,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.host import Region, Runtime, RuntimeOptions
-from openwafer.sdk.host.engine import EngineKind
+from openwafer.sdk.host.pe_code import EngineKind
 from tests.sdk.host.hand_built import IMAGE, PROGRAM
 
 # So slow that the limit of cycles is minutes away.

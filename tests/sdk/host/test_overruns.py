@@ -11,7 +11,7 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.host import Runtime, RuntimeOptions
 from openwafer.sdk.host.checks import stops_at_overrun_by_environment
 from openwafer.sdk.host.ending import MAX_TOLD
-from openwafer.sdk.host.engine import EngineKind
+from openwafer.sdk.host.pe_code import EngineKind
 from openwafer.sdk.program.debug_info import Place
 from openwafer.sdk.program.image import Entry, Image, Symbol
 from openwafer.sdk.program.program import HostName, Program

@@ -8,7 +8,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.host import Region, Runtime, RuntimeOptions
-from openwafer.sdk.host.engine import EngineKind
+from openwafer.sdk.host.pe_code import EngineKind
 from openwafer.sdk.program import FILE_NAME, file
 from tests.sdk.host.hand_built import PROGRAM, running
 

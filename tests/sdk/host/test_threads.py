@@ -3,7 +3,7 @@
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.sdk.host.engine import num_threads
+from openwafer.sdk.host.pe_code import num_threads
 
 
 def test_a_small_fabric_has_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:

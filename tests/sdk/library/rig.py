@@ -13,7 +13,7 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.fabric import Simulator
-from openwafer.sdk.host.engine import EngineKind, PeCode, build_engine
+from openwafer.sdk.host.pe_code import EngineKind, PeCode, build_engine
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.program.program import Program
 

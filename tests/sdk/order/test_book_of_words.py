@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, element_words
 from openwafer.sdk.fabric import Simulator, SimulatorOptions
-from openwafer.sdk.host.engine import EngineKind, build_engine
+from openwafer.sdk.host.pe_code import EngineKind, build_engine
 from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.ir.function import (
     Block,

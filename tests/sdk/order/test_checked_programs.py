@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.fabric import Simulator, SimulatorOptions
-from openwafer.sdk.host.engine import EngineKind, build_engine
+from openwafer.sdk.host.pe_code import EngineKind, build_engine
 from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.program.program import Program
 from tests.sdk.order.pe_programs import (

@@ -10,7 +10,7 @@ import pytest
 from openwafer.sdk.arch.generation import WORD_BYTES, Arch
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
 from openwafer.sdk.fabric import Simulator
-from openwafer.sdk.host.engine import EngineKind, build_engine
+from openwafer.sdk.host.pe_code import EngineKind, build_engine
 from openwafer.sdk.program.image import Entry, Image
 from openwafer.sdk.program.program import Program
 from tests.sdk.fabric.python_code import program

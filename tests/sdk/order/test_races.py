@@ -3,7 +3,7 @@
 import pytest
 
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.host.engine import EngineKind
+from openwafer.sdk.host.pe_code import EngineKind
 from tests.sdk.library import rig
 
 HEAD = """

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.fabric import Simulator, SimulatorOptions
-from openwafer.sdk.host.engine import EngineKind, build_engine
+from openwafer.sdk.host.pe_code import EngineKind, build_engine
 from openwafer.sdk.ir.cost import timed
 from openwafer.sdk.program.program import Program
 from tests.sdk.fabric.account_laws import check_laws

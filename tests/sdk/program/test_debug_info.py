@@ -13,7 +13,7 @@ import openwafer.sdk as wafer
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host import Region, Runtime, RuntimeOptions
-from openwafer.sdk.host.engine import EngineKind, build_engine
+from openwafer.sdk.host.pe_code import EngineKind, build_engine
 from openwafer.sdk.program import file
 from openwafer.sdk.program.debug_info import Home
 from openwafer.sdk.program.program import Program

@@ -20,7 +20,7 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.host import Check, Region, Runtime, RuntimeOptions
-from openwafer.sdk.host.engine import EngineKind
+from openwafer.sdk.host.pe_code import EngineKind
 from openwafer.sdk.program.program import Program
 
 FOLDER = Path(__file__).parent / "programs"

@@ -7,7 +7,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.host import Runtime, RuntimeOptions
-from openwafer.sdk.host.engine import EngineKind
+from openwafer.sdk.host.pe_code import EngineKind
 from openwafer.sdk.program.mailbox import MOST_CYCLES
 from tests.sdk.reports.report_file import FOLDER, ReportFile, read
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from openwafer.sdk.host.engine import EngineKind
+from openwafer.sdk.host.pe_code import EngineKind
 from tests.golden_text import GoldenTexts
 from tests.sdk.reports.report_file import ReportFile, read
 

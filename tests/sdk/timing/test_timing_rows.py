@@ -8,7 +8,7 @@ import pytest
 from benchmarks.timing.rows import Row, chain_reduction, fabric_rows, one_pe_rows, run
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.arch.timing import ORIGINS, RULES
-from openwafer.sdk.host.engine import EngineKind
+from openwafer.sdk.host.pe_code import EngineKind
 
 BOTH = pytest.mark.parametrize("arch", list(Arch))
 

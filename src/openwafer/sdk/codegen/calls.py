@@ -7,11 +7,11 @@ own state in its frame; so a whole chain of calls finds back to where it waited.
 
 from collections.abc import Iterator
 
+from openwafer.sdk.codegen.body import llvm_type
 from openwafer.sdk.codegen.floats import resize
 from openwafer.sdk.codegen.frames import FIRST_PARAMETER, STATE, result_place, result_words
 from openwafer.sdk.codegen.functions import FunctionWriter, native_name, result_type
 from openwafer.sdk.codegen.mailboxes import CODE_ARGUMENTS, load, store
-from openwafer.sdk.codegen.text import llvm_type
 from openwafer.sdk.ir.function import Function, Instruction, Type
 from openwafer.sdk.ir.numbers import num_words
 from openwafer.sdk.ir.suspension import callees

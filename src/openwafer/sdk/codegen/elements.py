@@ -3,9 +3,9 @@
 from typing import Final
 
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
+from openwafer.sdk.codegen.body import Body
 from openwafer.sdk.codegen.floats import Floats, from_raw_bits, raw_bits
 from openwafer.sdk.codegen.scalars import binary, negate, shift
-from openwafer.sdk.codegen.text import Body
 from openwafer.sdk.ir.function import Type
 
 _MOVES: Final = frozenset(("mov16", "mov32", "fmovh", "fmovs"))

@@ -9,7 +9,7 @@ second rounding needs. Where the processor has no conversions of f16, integer co
 from typing import Final
 
 from openwafer.dtypes import DTYPES
-from openwafer.sdk.codegen.text import Body, llvm_type
+from openwafer.sdk.codegen.body import Body, llvm_type
 from openwafer.sdk.ir.function import Type
 from openwafer.sdk.ir.numbers import FLOATS, SIGNED, WIDTHS
 

@@ -6,6 +6,7 @@ from dataclasses import field as attribute
 from typing import Final
 
 from openwafer.sdk.arch.generation import WORD_BYTES
+from openwafer.sdk.codegen.body import Body, constant, llvm_type, zero
 from openwafer.sdk.codegen.floats import Floats
 from openwafer.sdk.codegen.frames import STATE, Frame
 from openwafer.sdk.codegen.mailboxes import (
@@ -19,7 +20,6 @@ from openwafer.sdk.codegen.mailboxes import (
     word_address,
     write,
 )
-from openwafer.sdk.codegen.text import Body, constant, llvm_type, zero
 from openwafer.sdk.codegen.vectors import Kernel
 from openwafer.sdk.ir.counters import is_awaited, num_charges
 from openwafer.sdk.ir.function import (

@@ -5,6 +5,7 @@ from typing import Final
 
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.codegen import scalars
+from openwafer.sdk.codegen.body import llvm_type
 from openwafer.sdk.codegen.calls import call
 from openwafer.sdk.codegen.checks import check
 from openwafer.sdk.codegen.elements import width_of
@@ -13,7 +14,6 @@ from openwafer.sdk.codegen.functions import FunctionWriter, Unit
 from openwafer.sdk.codegen.machine import MACHINE
 from openwafer.sdk.codegen.mailboxes import ARGUMENTS, read, write
 from openwafer.sdk.codegen.requests import fill_request
-from openwafer.sdk.codegen.text import llvm_type
 from openwafer.sdk.codegen.vectors import Kernel, last_address, mapped, show, take_apart
 from openwafer.sdk.ir.arithmetic import BINARY, COMPARISONS
 from openwafer.sdk.ir.function import Function, Instruction, Type

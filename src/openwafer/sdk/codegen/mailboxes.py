@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from openwafer.sdk.codegen.body import Body, llvm_type
 from openwafer.sdk.codegen.floats import from_raw_bits, raw_bits
-from openwafer.sdk.codegen.text import Body, llvm_type
 from openwafer.sdk.ir.function import Type
 from openwafer.sdk.ir.numbers import WIDTHS, num_words
 from openwafer.sdk.program import mailbox

@@ -8,6 +8,7 @@ from typing import Final
 from openwafer.sdk.arch.generation import Generation
 from openwafer.sdk.codegen import checks, mailboxes, scalars, vectors
 from openwafer.sdk.codegen import floats as floats_module
+from openwafer.sdk.codegen.body import Body, llvm_type
 from openwafer.sdk.codegen.elements import element_function
 from openwafer.sdk.codegen.floats import Floats, from_raw_bits
 from openwafer.sdk.codegen.frames import (
@@ -20,7 +21,6 @@ from openwafer.sdk.codegen.frames import (
 from openwafer.sdk.codegen.functions import Unit, native_name, result_type
 from openwafer.sdk.codegen.instructions import function_text
 from openwafer.sdk.codegen.mailboxes import CODE_PARAMETERS, read, store, trap, word_address, write
-from openwafer.sdk.codegen.text import Body, llvm_type
 from openwafer.sdk.codegen.vectors import Kernel, kernel_declaration, kernel_function
 from openwafer.sdk.ir.checks import Accesses, Depth, checked
 from openwafer.sdk.ir.cost import timed

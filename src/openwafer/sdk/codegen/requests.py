@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
+from openwafer.sdk.codegen.body import Body, llvm_type
 from openwafer.sdk.codegen.floats import raw_bits
 from openwafer.sdk.codegen.mailboxes import field, write
-from openwafer.sdk.codegen.text import Body, llvm_type
 from openwafer.sdk.ir.function import Instruction, Resource, Type, Value
 from openwafer.sdk.ir.numbers import WIDTHS
 from openwafer.sdk.ir.operations import MARKS, VECTOR_OPTIONS

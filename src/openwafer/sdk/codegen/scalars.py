@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from openwafer.sdk.codegen.body import Body, llvm_type
 from openwafer.sdk.codegen.floats import Floats, from_raw_bits, raw_bits, resize
-from openwafer.sdk.codegen.text import Body, llvm_type
 from openwafer.sdk.ir.function import Type
 from openwafer.sdk.ir.numbers import FLOATS, SIGNED, WIDTHS
 

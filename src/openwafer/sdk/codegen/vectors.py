@@ -23,11 +23,11 @@ from openwafer.sdk.arch.pace import (
     waits_for_itself,
 )
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
+from openwafer.sdk.codegen.body import Body
 from openwafer.sdk.codegen.elements import element, width_of
 from openwafer.sdk.codegen.floats import Floats
 from openwafer.sdk.codegen.mailboxes import PARAMETERS, add, read, trap, word_address, write
 from openwafer.sdk.codegen.requests import fill_request
-from openwafer.sdk.codegen.text import Body
 from openwafer.sdk.ir.function import Instruction, Register, Type, Value
 from openwafer.sdk.program import descriptor, mailbox
 from openwafer.sdk.program.mailbox import Finding, Outcome, Trap, finding_of

@@ -17,9 +17,9 @@ from typing import Final
 from openwafer.diagnostics import Severity, counted, error
 from openwafer.sdk.compat import replayed
 from openwafer.sdk.fabric import findings
-from openwafer.sdk.host.engine import ENGINE_VARIABLE, EngineKind
 from openwafer.sdk.host.final_state import difference, read
 from openwafer.sdk.host.journal import JOURNAL_VARIABLE
+from openwafer.sdk.host.pe_code import ENGINE_VARIABLE, EngineKind
 from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
 
 FORMAT: Final = "openwafer-conformance"

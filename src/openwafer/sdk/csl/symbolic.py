@@ -35,10 +35,10 @@ class Guard(NamedTuple):
 
 
 class Put(NamedTuple):
-    """`owner[place] = value`; with `old`, a name for what was there, it can be undone."""
+    """`owner[key] = value`; with `old`, a name for what was there, it can be undone."""
 
     owner: str
-    place: str
+    key: str
     value: str
     old: str
 

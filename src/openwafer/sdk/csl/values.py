@@ -1,4 +1,4 @@
-"""Values that the compiler knows, places that hold values, and operands, which are either.
+"""Values that the compiler knows, lvalues that hold values, and operands, which are either.
 
 How a known value is held: integers, ids, directions and enumerations as int, or as
 :class:`~openwafer.sdk.csl.lanes.Lanes` where several cases are followed at once; floats as a float

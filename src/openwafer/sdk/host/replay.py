@@ -10,10 +10,10 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host import journal as journals
 from openwafer.sdk.host.checks import Warnings
-from openwafer.sdk.host.engine import MAX_THREADS, PeCode
 from openwafer.sdk.host.journal import Entry, Journal
 from openwafer.sdk.host.line_cycles import BookedRun, CodeCounters
 from openwafer.sdk.host.operations import Interpreter, Words
+from openwafer.sdk.host.pe_code import MAX_THREADS, PeCode
 from openwafer.sdk.host.record import CarryOut, RecordOptions, record_options, recorded, scope_of
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.time_bins import bins_of

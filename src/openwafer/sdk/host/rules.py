@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from openwafer.sdk.fabric import Scope, Simulator, SimulatorOptions
 from openwafer.sdk.host.checks import Check
-from openwafer.sdk.host.engine import EngineKind, PeCode, build_engine, num_threads
+from openwafer.sdk.host.pe_code import EngineKind, PeCode, build_engine, num_threads
 from openwafer.sdk.program.program import Program
 
 

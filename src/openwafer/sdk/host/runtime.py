@@ -28,7 +28,6 @@ from openwafer.sdk.host.checks import (
 )
 from openwafer.sdk.host.copies import region_memory
 from openwafer.sdk.host.ending import Ending, judged_at_end
-from openwafer.sdk.host.engine import MAX_THREADS, EngineKind, engine_kind_of_environment
 from openwafer.sdk.host.final_state import write_if_asked
 from openwafer.sdk.host.instruction_trace import InstructionTrace
 from openwafer.sdk.host.journal import Journal, Recorder, keep_program, path_of_environment
@@ -47,6 +46,7 @@ from openwafer.sdk.host.operations import (
     Wait,
     Words,
 )
+from openwafer.sdk.host.pe_code import MAX_THREADS, EngineKind, engine_kind_of_environment
 from openwafer.sdk.host.record import (
     CarryOut,
     RecordFile,

@@ -32,7 +32,7 @@ from openwafer.sdk.ir.function import (
     Value,
 )
 from openwafer.sdk.ir.issue import Issued, Run, Share
-from openwafer.sdk.ir.known import Dsd, Known, Number, Numbers, Place, agreed
+from openwafer.sdk.ir.known import Dsd, Known, MemoryCell, Number, Numbers, agreed
 from openwafer.sdk.ir.numbers import FLOATS, num_words
 from openwafer.sdk.ir.operations import CALLS, PURE, Effect, with_effect
 from openwafer.sdk.ir.prices import (
@@ -214,7 +214,7 @@ class _Walk:
         self._inlined = inlined
         self._is_stepped = is_stepped
         self._values: dict[int, Number] = {}
-        self._stores: dict[tuple[Place, Type | int], _Store] = {}
+        self._stores: dict[tuple[MemoryCell, Type | int], _Store] = {}
         self._at = 0
         self._needed: dict[int, int] = {}
         self._begin()
@@ -386,7 +386,7 @@ class _Walk:
             self._done.setdefault(number, self._done[start])
         return number
 
-    def _place(self, pointer: Number) -> Place:
+    def _cell(self, pointer: Number) -> MemoryCell:
         return self._numbers.offsets.get(pointer, (pointer, 0))
 
     def _value(self, one: Instruction) -> Number:
@@ -446,16 +446,16 @@ class _Walk:
             self._move_home(number, (self._numbers.of(("slot", name)), 0))
 
     def _load(self, pointer: Number, kind: Type) -> Number:
-        place = self._place(pointer)
-        found = self.known.memory.get((place, kind))
+        cell = self._cell(pointer)
+        found = self.known.memory.get((cell, kind))
         if found is not None:
             return found
-        if place[0] not in self._numbers.variables:
+        if cell[0] not in self._numbers.variables:
             self._write_back()
         number = self._numbers.fresh()
-        self.known.memory[place, kind] = number
+        self.known.memory[cell, kind] = number
         if kind in DSDS:
-            self._numbers.dsds[number] = Dsd(place, {})
+            self._numbers.dsds[number] = Dsd(cell, {})
         else:
             if self._is_stepped:
                 # The number is in a register, where what uses it finds it as a result.
@@ -470,29 +470,29 @@ class _Walk:
 
     def _store(self, one: Instruction) -> None:
         pointer, number = (self._number(arg) for arg in one.args)
-        place, kind = self._place(pointer), one.args[1].type
+        cell, kind = self._cell(pointer), one.args[1].type
         if kind in DSDS:
-            self._move_home(number, place)
+            self._move_home(number, cell)
         else:
-            self._keep(place, kind, (number, pointer))
-        self._forget_others(place)
-        self.known.memory[place, kind] = number
+            self._keep(cell, kind, (number, pointer))
+        self._forget_others(cell)
+        self.known.memory[cell, kind] = number
 
-    def _keep(self, place: Place, kind: Type | int, args: tuple[Number, ...]) -> None:
+    def _keep(self, cell: MemoryCell, kind: Type | int, args: tuple[Number, ...]) -> None:
         """Let a store wait: of a value, of a word of a descriptor, or of a whole one (-1)."""
-        if (place, kind) not in self._stores or self._stores[place, kind].args != args:
-            self._stores[place, kind] = _Store(args, self._at)
+        if (cell, kind) not in self._stores or self._stores[cell, kind].args != args:
+            self._stores[cell, kind] = _Store(args, self._at)
 
-    def _forget_others(self, place: Place) -> None:
+    def _forget_others(self, cell: MemoryCell) -> None:
         """A store may change what lies behind other pointers, and what overlaps."""
-        variables, base = self._numbers.variables, place[0]
+        variables, base = self._numbers.variables, cell[0]
         for key in list(self.known.memory):
             other = key[0]
-            is_apart = other != place and (other[0] == base or {base, other[0]} <= variables)
+            is_apart = other != cell and (other[0] == base or {base, other[0]} <= variables)
             if not is_apart:
                 del self.known.memory[key]
 
-    def _move_home(self, number: Number, home: Place) -> None:
+    def _move_home(self, number: Number, home: MemoryCell) -> None:
         """A descriptor is stored: changed words if it came from there, else all."""
         dsd = self._numbers.dsds.get(number)
         if dsd is None or dsd.home != home:

@@ -8,7 +8,7 @@ from openwafer.sdk.ir.function import Type
 
 Number: TypeAlias = int
 """Stands for a value: equal numbers are equal values."""
-Place: TypeAlias = tuple[Number, int]
+MemoryCell: TypeAlias = tuple[Number, int]
 """An address: a value and a constant offset in words."""
 
 
@@ -16,7 +16,7 @@ Place: TypeAlias = tuple[Number, int]
 class Dsd:
     """A descriptor: where it lies, and words that differ from what lies there."""
 
-    home: Place | None
+    home: MemoryCell | None
     words: dict[int, Number]
 
 
@@ -25,12 +25,12 @@ class Known:
     """What is known of memory and variables at a point of a function.
 
     Attributes:
-        memory: values by the place that they were loaded from or stored to.
+        memory: values by the cell that they were loaded from or stored to.
         slots: values of variables.
         computed: values that were computed and that the machine's compiler still has.
     """
 
-    memory: dict[tuple[Place, Type], Number] = field(default_factory=dict)
+    memory: dict[tuple[MemoryCell, Type], Number] = field(default_factory=dict)
     slots: dict[str, Number] = field(default_factory=dict)
     computed: set[Number] = field(default_factory=set)
 
@@ -54,7 +54,7 @@ class Numbers:
 
     def __init__(self) -> None:
         self._of: dict[object, Number] = {}
-        self.offsets: dict[Number, Place] = {}
+        self.offsets: dict[Number, MemoryCell] = {}
         self.variables: set[Number] = set()
         self.constants: set[Number] = set()
         self.dsds: dict[Number, Dsd] = {}

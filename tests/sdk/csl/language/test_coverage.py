@@ -11,7 +11,7 @@ import pytest
 import openwafer.sdk.csl.sema.evaluators
 from openwafer.sdk.compat.finder import MODULES
 from openwafer.sdk.compiler.command_line import parse_command
-from openwafer.sdk.csl.sema.engine import BUILTINS
+from openwafer.sdk.csl.sema.sema import BUILTINS
 
 TESTS: Final = Path(__file__).parents[3]
 PAGES: Final = TESTS.parent / "docs" / "language"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.sdk.csl.sema.builtins.table import SIGNATURES, Where
-from openwafer.sdk.csl.sema.engine import BUILTINS
+from openwafer.sdk.csl.sema.sema import BUILTINS
 from tests.sdk.csl.machine.one_pe import MAIN, refusal
 
 PLACES = {

@@ -15,12 +15,12 @@ from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.imports import LIBRARY, ImportPaths
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.recursion import deep_recursion
-from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.functions import function_name, is_generic
 from openwafer.sdk.csl.sema.globals import find_global
 from openwafer.sdk.csl.sema.image import new_sema
 from openwafer.sdk.csl.sema.layout_state import LayoutState, Surroundings
 from openwafer.sdk.csl.sema.modules import start_module
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.values import Comptime, FunctionValue, Module
 
 _OF_OTHER_USES: Final = frozenset(

@@ -6,8 +6,8 @@ from openwafer.diagnostics import did_you_mean
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema import lvalues
 from openwafer.sdk.csl.sema.coercion import enum_element, gathered
-from openwafer.sdk.csl.sema.engine import Sema, evaluates
-from openwafer.sdk.csl.sema.lowering import place_of_pointer
+from openwafer.sdk.csl.sema.lowering import lvalue_of_pointer
+from openwafer.sdk.csl.sema.sema import Sema, evaluates
 from openwafer.sdk.csl.types import Array, Enum, Int, Pointer, Struct, Type
 from openwafer.sdk.csl.values import (
     ACCESS_FIELDS,
@@ -38,7 +38,7 @@ def _member(sema: Sema, node: ast.Member, _expected: Type | None) -> Operand:
 
 
 def member(sema: Sema, owner: Operand, name: str, span: Span) -> Operand:
-    """`owner.name`: a field's place, a module's symbol, an element of an enumeration."""
+    """`owner.name`: a field's lvalue, a module's symbol, an element of an enumeration."""
     if isinstance(owner.type, Pointer) and isinstance(owner.type.element, Struct):
         owner = dereference(sema, owner, span)
     if isinstance(owner, CellLvalue) and owner.type == types.COMPTIME_STRUCT:
@@ -120,7 +120,7 @@ def dereference(sema: Sema, operand: Operand, span: Span) -> Operand:
         case Comptime(Pointer() as kind, PointerValue() as value):
             if isinstance(kind.element, types.Function):
                 return Comptime(kind.element, value.target)
-            return place_of_pointer(kind, value)
+            return lvalue_of_pointer(kind, value)
         case Runtime(Pointer() as kind, address):
             return MemoryLvalue(kind.element, address, kind.is_const)
         case _:
@@ -262,7 +262,7 @@ def _pointed(sema: Sema, owner: Operand, node: ast.Index) -> Operand:
         case Comptime(_, PointerValue(Cell() as cell, path)) if path:
             return _cell_window(cell, path, kind)
         case Comptime(_, PointerValue() as value):
-            return place_of_pointer(Pointer(whole, kind.is_const), value)
+            return lvalue_of_pointer(Pointer(whole, kind.is_const), value)
         case Runtime(_, address):
             return MemoryLvalue(whole, address, kind.is_const)
         case _:
@@ -281,5 +281,5 @@ def _cell_window(cell: Cell, path: tuple[int, ...], kind: Pointer) -> Operand:
 
 
 def temporary(kind: Type, value: object) -> CellLvalue:
-    """A known value as a constant with a place."""
+    """A known value as a constant with an address."""
     return CellLvalue(kind, Cell("constant", kind, thaw(value), is_const=True), (), is_const=True)

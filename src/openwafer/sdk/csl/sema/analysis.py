@@ -119,7 +119,7 @@ class Context:
 
 @dataclass(eq=False, slots=True)
 class _NewConstant(Question):
-    """The question for a place in memory: two that are alike have two places."""
+    """The question for an address in memory: two that are alike have two."""
 
     name: str
     kind: Type

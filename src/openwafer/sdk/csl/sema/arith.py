@@ -6,13 +6,13 @@ from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.operators import BinaryOperator as B
 from openwafer.sdk.csl.operators import UnaryOperator
 from openwafer.sdk.csl.sema.coercion import peer_type
-from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.fold import OPERATIONS, fold_binary, fold_comparison, fold_unary
 from openwafer.sdk.csl.sema.hardly_meant import (
     warn_of_constant_condition,
     warn_of_lost_fraction,
 )
 from openwafer.sdk.csl.sema.narrow import narrowed
+from openwafer.sdk.csl.sema.sema import Sema, evaluates
 from openwafer.sdk.csl.symbolic import Symbolic
 from openwafer.sdk.csl.types import Enum, Int, Type
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand, Runtime

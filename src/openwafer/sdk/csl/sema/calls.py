@@ -7,7 +7,6 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.access import temporary
 from openwafer.sdk.csl.sema.analysis import Context, Poisoned, Scope, Target
-from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.functions import (
     Argument,
     Bound,
@@ -21,6 +20,7 @@ from openwafer.sdk.csl.sema.functions import (
 from openwafer.sdk.csl.sema.join import Returning, join
 from openwafer.sdk.csl.sema.lvalues import in_memory, store
 from openwafer.sdk.csl.sema.recording import NoKeyError
+from openwafer.sdk.csl.sema.sema import Sema, evaluates
 from openwafer.sdk.csl.sema.taken_addresses import names_with_address
 from openwafer.sdk.csl.types import Function, Pointer, Type
 from openwafer.sdk.csl.values import (

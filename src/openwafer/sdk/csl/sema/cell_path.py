@@ -36,7 +36,7 @@ class CellPath(Path):
         inner: trees of the loops that the iteration runs; `num_run` steps are theirs.
         names: of the variables that the loop sees, by their identity; empty where one of another
             call could not be told from it.
-        used: places of those that the path has to do with, by name.
+        used: lvalues of those that the path has to do with, by name.
         questions: that the iteration asks its image.
         is_lonely: it has looked at what no question asks for.
     """
@@ -124,18 +124,18 @@ class CellPath(Path):
             self.lose()
         return content
 
-    def store(self, place: CellLvalue, value: Comptime) -> bool:
+    def store(self, lvalue: CellLvalue, value: Comptime) -> bool:
         """Assign to a variable or a part of one; False where it is still to be done."""
-        cell, content = place.cell, thaw(value.value)
-        if not place.path:
+        cell, content = lvalue.cell, thaw(value.value)
+        if not lvalue.path:
             return self._store_whole(cell, value.type, content)
-        owner = self.content(cell, place.path[:-1])
+        owner = self.content(cell, lvalue.path[:-1])
         if not self.is_open or owner is UNDEFINED:
             return False
-        index = place.path[-1]
+        index = lvalue.path[-1]
         if type(owner) is not Symbolic and symbolic_of(index) is not None:
-            self._root(cell, place.path)  # This makes its list symbolic.
-            owner = self.content(cell, place.path[:-1])
+            self._root(cell, lvalue.path)  # This makes its list symbolic.
+            owner = self.content(cell, lvalue.path[:-1])
         if type(owner) is not Symbolic:
             owner[index] = content
             return True

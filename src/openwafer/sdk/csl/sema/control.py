@@ -2,7 +2,6 @@
 
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.analysis import Result, Target
-from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.join import (
     NEVER,
     Continuing,
@@ -12,6 +11,7 @@ from openwafer.sdk.csl.sema.join import (
     join,
 )
 from openwafer.sdk.csl.sema.lvalues import store
+from openwafer.sdk.csl.sema.sema import Sema, evaluates
 from openwafer.sdk.csl.sema.statements import statements
 from openwafer.sdk.csl.sema.taken_addresses import root_name
 from openwafer.sdk.csl.types import Type
@@ -137,8 +137,8 @@ def _warn_of_escape(sema: Sema, node: ast.AddressOf) -> None:
     """A pointer to what ends with the function."""
     name = root_name(node.operand)
     scope = sema.context.scope.find(name)
-    place = None if scope is None else scope.names[name]
-    is_local = isinstance(place, MemoryLvalue) and not isinstance(place.type, types.Pointer)
+    lvalue = None if scope is None else scope.names[name]
+    is_local = isinstance(lvalue, MemoryLvalue) and not isinstance(lvalue.type, types.Pointer)
     if is_local and not sema.is_comptime:
         message = f"'{node.span.text}' points to a variable that ends with its function"
         help_text = "declare it at the top of the file, or let the caller pass a pointer"

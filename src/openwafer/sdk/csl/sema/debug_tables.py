@@ -129,14 +129,14 @@ class DebugTables:
 
     def _fields(self, kind: t.Struct) -> tuple[FieldInfo, ...]:
         if kind.is_packed:
-            places = [(t.bit_offset(kind, i), t.num_bits(f.type)) for i, f in _numbered(kind)]
+            offsets = [(t.bit_offset(kind, i), t.num_bits(f.type)) for i, f in _numbered(kind)]
         else:
-            places = [
+            offsets = [
                 (_WORD_BITS * t.field_offset(kind, i), 8 * t.num_bytes(f.type))
                 for i, f in _numbered(kind)
             ]
-        pairs = zip(kind.fields, places, strict=True)
-        return tuple(FieldInfo(f.name, self.type(f.type), *place) for f, place in pairs)
+        pairs = zip(kind.fields, offsets, strict=True)
+        return tuple(FieldInfo(f.name, self.type(f.type), *offset) for f, offset in pairs)
 
 
 def _numbered(kind: t.Struct) -> list[tuple[int, t.Field]]:

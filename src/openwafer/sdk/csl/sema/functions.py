@@ -8,12 +8,12 @@ from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.access import temporary
 from openwafer.sdk.csl.sema.analysis import Context, Scope, Target
 from openwafer.sdk.csl.sema.builder import FunctionBuilder
-from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.join import arrive
 from openwafer.sdk.csl.sema.linking import check_linked, defined_function
 from openwafer.sdk.csl.sema.lvalues import store
 from openwafer.sdk.csl.sema.named_values import note_local
 from openwafer.sdk.csl.sema.recording import NoKeyError, Question
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.sema.taken_addresses import names_with_address
 from openwafer.sdk.csl.types import Function, Type
 from openwafer.sdk.csl.values import (
@@ -351,11 +351,11 @@ def _parameter(sema: Sema, bound: Bound) -> Operand:
     if types.is_aggregate(bound.type):
         address = sema.emit("get", type=ir.Type.PTR, names=(bound.name,))
         return MemoryLvalue(bound.type, address, is_const=True)
-    place = SlotLvalue(bound.type, bound.name, is_const=True)
+    lvalue = SlotLvalue(bound.type, bound.name, is_const=True)
     if bound.name not in sema.context.with_address:
-        return place
+        return lvalue
     memory = sema.new_memory(bound.type, bound.name)
-    store(sema, memory, place, bound.span)
+    store(sema, memory, lvalue, bound.span)
     return MemoryLvalue(bound.type, memory.address, is_const=True)
 
 

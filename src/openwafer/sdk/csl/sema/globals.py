@@ -3,11 +3,11 @@
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.analysis import Poisoned
-from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.functions import function_type
 from openwafer.sdk.csl.sema.linking import check_abi, check_linked, link_name
 from openwafer.sdk.csl.sema.lowering import materialize, words_of
-from openwafer.sdk.csl.sema.lvalues import variable_place
+from openwafer.sdk.csl.sema.lvalues import variable_lvalue
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.sema.statements import blank, check_runtime_type, named
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import (
@@ -73,10 +73,10 @@ def _variable(sema: Sema, module: Module, node: ast.Variable) -> Operand:
     if node.kind is ast.VariableKind.CONST and node.storage is not ast.Storage.EXTERN:
         if node.initializer is None:
             sema.fail("uninitialized", _UNINITIALIZED, node.span)
-        place = _constant(module, node, _value(sema, module, node.initializer, kind))
+        lvalue = _constant(module, node, _value(sema, module, node.initializer, kind))
         if node.storage is ast.Storage.EXPORT:
-            materialize(sema, place.cell, node.span)
-        return place
+            materialize(sema, lvalue.cell, node.span)
+        return lvalue
     return _memory(sema, module, node, kind)
 
 
@@ -163,7 +163,7 @@ def _memory(sema: Sema, module: Module, node: ast.Variable, kind: Type | None) -
     variable = sema.unrecorded().new_variable(name, value.type, words, align_words=align)
     number = list(sema.unrecorded().modules).index(module.prefix)
     variable.declared = number, node.span.start
-    return variable_place(variable, is_const=node.kind is ast.VariableKind.CONST)
+    return variable_lvalue(variable, is_const=node.kind is ast.VariableKind.CONST)
 
 
 def _linked(
@@ -175,10 +175,10 @@ def _linked(
 ) -> Operand:
     """The exported variable that an extern one stands for."""
     assert isinstance(definition, ast.Variable)
-    place = find_global(sema, module, definition.name.text, node.span)
+    lvalue = find_global(sema, module, definition.name.text, node.span)
     if kind is not None:
-        check_linked(sema, node.name.text, kind, place.type, node.span)
-    return place
+        check_linked(sema, node.name.text, kind, lvalue.type, node.span)
+    return lvalue
 
 
 def _check_fp16(sema: Sema, kind: Type, span: Span) -> None:

@@ -6,8 +6,8 @@ from typing import Final
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.operators import PRECEDENCE, UnaryOperator
 from openwafer.sdk.csl.operators import BinaryOperator as B
-from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.fold import OPERATIONS, fold_comparison
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.types import Type
 
 _COMPARISONS: Final = frozenset(one for one in B if PRECEDENCE[one] == PRECEDENCE[B.EQUAL])

@@ -12,7 +12,6 @@ from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.recursion import deep_recursion
 from openwafer.sdk.csl.sema.calls import call_function
-from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.evaluators import EVALUATORS
 from openwafer.sdk.csl.sema.functions import function_name
 from openwafer.sdk.csl.sema.globals import find_global
@@ -21,6 +20,7 @@ from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState, MemoryPlan, Rectangle, Surroundings
 from openwafer.sdk.csl.sema.memory_plan import memory_plan
 from openwafer.sdk.csl.sema.modules import read_module, run_block, start_module
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.types import num_words
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.ir import function as ir

@@ -10,10 +10,10 @@ from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.lanes import Lanes
 from openwafer.sdk.csl.sema.debug_tables import DebugTables
-from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.lowering import path_offset
 from openwafer.sdk.csl.sema.named_values import described, is_value
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.values import (
     Cell,
     CellLvalue,

@@ -47,7 +47,7 @@ class ImageState:
     Attributes:
         module: functions; its globals are made from `variables` at the end.
         next_address: first free word.
-        planned: first words of variables that have their place already.
+        planned: first words of variables that have an address already.
         pending: bodies that are still to be analysed.
         machine: tasks, queues, DSRs and the rest of the start-up state.
         surroundings: the layout that the image is for; None for a file compiled alone.

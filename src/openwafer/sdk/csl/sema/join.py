@@ -5,9 +5,9 @@ from collections.abc import Callable
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.sema.analysis import Result, Target
 from openwafer.sdk.csl.sema.coercion import peer_type
-from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.lvalues import store
 from openwafer.sdk.csl.sema.registers import FIRST_BYTE
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import (
     NOTHING,
@@ -75,13 +75,13 @@ def join(sema: Sema, results: list[Result], expected: Type | None, span: Span) -
     _check_kind(sema, kind, results, span)
     if types.is_aggregate(kind):
         return _meet_in_memory(sema, results, kind)
-    place = SlotLvalue(kind, sema.builder.new_slot("join", types.ir_type(kind)), is_const=False)
+    lvalue = SlotLvalue(kind, sema.builder.new_slot("join", types.ir_type(kind)), is_const=False)
 
     def bring(result: Result) -> None:
-        store(sema, place, sema.coerce(result.operand, kind, result.span), result.span)
+        store(sema, lvalue, sema.coerce(result.operand, kind, result.span), result.span)
 
     _meet(sema, results, bring)
-    met = sema.load(place, span)
+    met = sema.load(lvalue, span)
     if isinstance(met, Runtime) and any(_is_register(result.operand) for result in results):
         sema.builder.note_from_integer(met.value)
     return met

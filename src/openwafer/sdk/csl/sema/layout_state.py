@@ -104,9 +104,9 @@ class LayoutState:
         rectangle: None before `@set_rectangle`.
         is_refused: `@set_rectangle` was called and failed.
         tiles: in the order of the calls.
-        tiles_of: for each PE, 1 and the place in `tiles`; 0 before it has any.
+        tiles_of: for each PE, 1 and the index in `tiles`; 0 before it has any.
         configs: color configurations, each with the place that made it.
-        configs_of: by color, for each PE 1 and the place in `configs`; 0 where there is none.
+        configs_of: by color, for each PE 1 and the index in `configs`; 0 where there is none.
         streams: color of each stream between host and PEs, by its name.
         has_memcpy: the memcpy library was configured.
         has_numbered_streams: a stream was given by a number, as the SDK has it from 2.10 on.
@@ -157,7 +157,7 @@ class LayoutState:
         return self.configs_of[color]
 
     def number_of(self, config: ColorConfig, span: Span) -> int:
-        """1 and the place of a configuration in `configs`."""
+        """1 and the index of a configuration in `configs`."""
         key = config, span.start
         if key not in self._numbers:
             self.configs.append((config, span))

@@ -1,7 +1,7 @@
 """`extern` declarations and the `export` definitions that they stand for, within one image."""
 
 from openwafer.sdk.csl import ast, types
-from openwafer.sdk.csl.sema.engine import Sema
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import FunctionValue, Module
 from openwafer.source import Span

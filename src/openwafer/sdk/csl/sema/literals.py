@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.coercion import build_struct, gathered
-from openwafer.sdk.csl.sema.engine import Sema, evaluates
+from openwafer.sdk.csl.sema.sema import Sema, evaluates
 from openwafer.sdk.csl.types import Array, Field, Struct, Type
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand
 

@@ -10,11 +10,11 @@ from openwafer.sdk.csl.lanes import Lanes
 from openwafer.sdk.csl.sema import lvalues
 from openwafer.sdk.csl.sema.access import temporary
 from openwafer.sdk.csl.sema.analysis import Target
-from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.fold import wrapped
 from openwafer.sdk.csl.sema.join import NEVER, Continuing, Leaving
 from openwafer.sdk.csl.sema.loops_in_lanes import follow_counted, follow_in_lanes
 from openwafer.sdk.csl.sema.replay import follow_each
+from openwafer.sdk.csl.sema.sema import Sema, evaluates
 from openwafer.sdk.csl.symbolic import noted
 from openwafer.sdk.csl.types import Array, Int, Type
 from openwafer.sdk.csl.values import (
@@ -291,8 +291,8 @@ def _emit_range(sema: Sema, node: ast.For, bounds: RangeValue, target: Target) -
     return _emit_loop(sema, node, target, _Steps(condition, bound, advance))
 
 
-def _frozen(place: SlotLvalue) -> SlotLvalue:
-    return SlotLvalue(place.type, place.slot, is_const=True)
+def _frozen(lvalue: SlotLvalue) -> SlotLvalue:
+    return SlotLvalue(lvalue.type, lvalue.slot, is_const=True)
 
 
 def _counter(sema: Sema, node: ast.For) -> SlotLvalue | None:
@@ -304,11 +304,11 @@ def _counter(sema: Sema, node: ast.For) -> SlotLvalue | None:
 
 
 def _add(
-    sema: Sema, place: SlotLvalue, amount: ir.Value, span: Span, names: tuple[str, ...] = ()
+    sema: Sema, lvalue: SlotLvalue, amount: ir.Value, span: Span, names: tuple[str, ...] = ()
 ) -> None:
-    old = sema.lower(place, span)
+    old = sema.lower(lvalue, span)
     total = sema.emit("add", old, amount, type=old.type, names=names)
-    sema.emit("set", total, names=(place.slot,))
+    sema.emit("set", total, names=(lvalue.slot,))
 
 
 def _is_known(bounds: RangeValue) -> bool:
@@ -376,8 +376,8 @@ def _emit_array(sema: Sema, node: ast.For, iterable: Operand, target: Target) ->
         return sema.emit("lt", sema.lower(counter, span), end, type=ir.Type.BOOL)
 
     def element() -> None:
-        place = lvalues.indexed(sema, array, sema.lower(counter, span), kind.element)
-        value = sema.load(place, span)
+        lvalue = lvalues.indexed(sema, array, sema.lower(counter, span), kind.element)
+        value = sema.load(lvalue, span)
         bound.append((node.element, _bound_value(sema, node.element.text, value, span)))
 
     def advance() -> None:

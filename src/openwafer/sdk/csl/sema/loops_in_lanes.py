@@ -15,8 +15,8 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.lanes import Lanes
 from openwafer.sdk.csl.sema.analysis import Separately
-from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.join import Leaving, Returning
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.values import CellLvalue
 
 _MOST_LANES: Final = 1 << 23
@@ -65,12 +65,12 @@ def follow_in_lanes(
 
 def follow_counted(sema: Sema, node: ast.While, iterate: Callable[[], None]) -> bool:
     """The same for a `while` that counts a variable and does nothing else to it."""
-    place = _counter(sema, node)
-    if place is None:
+    lvalue = _counter(sema, node)
+    if lvalue is None:
         return False
-    cell = place.cell
+    cell = lvalue.cell
     start = cell.content
-    numbers = _counted(sema, node, place)
+    numbers = _counted(sema, node, lvalue)
     end = cell.content
 
     def follow(number: Lanes) -> None:
@@ -91,9 +91,9 @@ def _counter(sema: Sema, node: ast.While) -> CellLvalue | None:
         return None
     if not (isinstance(step.target, ast.Identifier) and _is_plain(node.condition)):
         return None
-    place = sema.lvalue(step.target) if _is_plain(step.value) else None
-    is_number = isinstance(place, CellLvalue) and not place.path and types.is_int(place.type)
-    return place if is_number and isinstance(place, CellLvalue) else None
+    lvalue = sema.lvalue(step.target) if _is_plain(step.value) else None
+    is_number = isinstance(lvalue, CellLvalue) and not lvalue.path and types.is_int(lvalue.type)
+    return lvalue if is_number and isinstance(lvalue, CellLvalue) else None
 
 
 def _is_plain(node: ast.Node) -> bool:
@@ -107,14 +107,14 @@ def _is_plain(node: ast.Node) -> bool:
             return isinstance(node, _PLAIN)
 
 
-def _counted(sema: Sema, node: ast.While, place: CellLvalue) -> list[int]:
+def _counted(sema: Sema, node: ast.While, lvalue: CellLvalue) -> list[int]:
     """The numbers of the iterations; none when there are too many of them."""
     assert node.step is not None
     numbers: list[int] = []
     while sema.known(sema.typed(node.condition, types.BOOL), node.condition.span).value:
-        if len(numbers) == _MOST_ITERATIONS or not isinstance(place.cell.content, int):
+        if len(numbers) == _MOST_ITERATIONS or not isinstance(lvalue.cell.content, int):
             return []
         sema.spend_step(node.span)
-        numbers.append(int(place.cell.content))
+        numbers.append(int(lvalue.cell.content))
         sema.evaluate(node.step, types.VOID)
     return numbers

@@ -128,7 +128,7 @@ def _words_of_elements(
 
 @dataclass(frozen=True, slots=True)
 class _CopyOf(Question):
-    """The question for a constant's place in memory."""
+    """The question for a constant's address in memory."""
 
     cell: Cell
     span: Span = field(compare=False)
@@ -160,7 +160,7 @@ class _NumberOf(Question):
     name: str
 
     def answer(self, analysis: Analysis) -> int:
-        """Its place among the functions."""
+        """Its number among the functions."""
         return list(analysis.image.module.functions).index(self.name)
 
 
@@ -207,8 +207,8 @@ def pointer_bits(analysis: Analysis, kind: Pointer, pointer: PointerValue, span:
     """A known pointer as a number: its byte address, or the number of a function."""
     match address(analysis, kind, pointer, span):
         case ir.Address(symbol, offset):
-            place: int = analysis.ask(_AddressOf(symbol))
-            return (WORD_BYTES * place + offset) & 0xFFFF
+            start: int = analysis.ask(_AddressOf(symbol))
+            return (WORD_BYTES * start + offset) & 0xFFFF
         case ir.FunctionName(name):
             number: int = analysis.ask(_NumberOf(name))
             return number
@@ -239,8 +239,8 @@ def lower(analysis: Analysis, operand: Operand, span: Span) -> ir.Value:
     match operand:
         case Runtime(value=value):
             return value
-        case MemoryLvalue(address=place):
-            return place
+        case MemoryLvalue(address=start):
+            return start
         case Comptime(Pointer() as kind, PointerValue() as pointer):
             return address(analysis, kind, pointer, span)
         case Comptime(kind, value):
@@ -282,7 +282,7 @@ def _remedy(kind: Type) -> str:
     return ""
 
 
-def place_of_pointer(kind: Pointer, pointer: PointerValue) -> CellLvalue | MemoryLvalue:
+def lvalue_of_pointer(kind: Pointer, pointer: PointerValue) -> CellLvalue | MemoryLvalue:
     """What a known pointer points to."""
     match pointer.target:
         case Cell() as cell:

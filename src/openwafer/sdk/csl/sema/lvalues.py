@@ -379,6 +379,6 @@ def _refuse_packed(analysis: Analysis, cell: Cell, path: Sequence[int], span: Sp
         owner = element_type(owner, index)
 
 
-def variable_place(variable: Variable, *, is_const: bool = False) -> MemoryLvalue:
+def variable_lvalue(variable: Variable, *, is_const: bool = False) -> MemoryLvalue:
     """The whole of a global."""
     return MemoryLvalue(variable.type, ir.Address(variable.name), is_const)

@@ -32,7 +32,7 @@ class Section(IntEnum):
 
 
 def memory_plan(state: ImageState) -> MemoryPlan:
-    """The places that the variables of an analysed image are to have."""
+    """The addresses that the variables of an analysed image are to have."""
     sections = sections_of(state)
     variables = sorted(
         state.variables.values(), key=lambda v: (sections[v.name], v.declared, v.address)

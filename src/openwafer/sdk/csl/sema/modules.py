@@ -6,9 +6,9 @@ from typing import Final
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.imports import ImportPaths, display_name
-from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.globals import find_global
 from openwafer.sdk.csl.sema.linking import note_definitions
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.sema.statements import recovered
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import Comptime, Module, Operand

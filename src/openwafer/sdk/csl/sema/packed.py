@@ -31,12 +31,12 @@ def _integer(kind: Type) -> ir.Type:
     return types.ir_type(Int(False, max(16, types.num_bits(kind))))
 
 
-def load_field(analysis: Analysis, place: BitsLvalue) -> ir.Value:
+def load_field(analysis: Analysis, lvalue: BitsLvalue) -> ir.Value:
     """A scalar field's value."""
-    wide = _integer(place.owner.type)
-    whole = analysis.emit("load", place.owner.address, type=wide)
-    bits = analysis.emit("shr", whole, ir.Constant(place.shift, ir.Type.U16), type=wide)
-    return _of_bits(analysis, place.type, bits)
+    wide = _integer(lvalue.owner.type)
+    whole = analysis.emit("load", lvalue.owner.address, type=wide)
+    bits = analysis.emit("shr", whole, ir.Constant(lvalue.shift, ir.Type.U16), type=wide)
+    return _of_bits(analysis, lvalue.type, bits)
 
 
 def _of_bits(analysis: Analysis, kind: Type, bits: ir.Value) -> ir.Value:
@@ -51,17 +51,17 @@ def _of_bits(analysis: Analysis, kind: Type, bits: ir.Value) -> ir.Value:
     return low if low.type is target else analysis.emit("bitcast", low, type=target)
 
 
-def store_field(analysis: Analysis, place: BitsLvalue, value: ir.Value) -> None:
+def store_field(analysis: Analysis, lvalue: BitsLvalue, value: ir.Value) -> None:
     """Assign to a scalar field; the other bits stay."""
-    wide = _integer(place.owner.type)
-    width = types.num_bits(place.type)
-    field = ((1 << width) - 1) << place.shift
-    bits = _cast(analysis, _to_bits(analysis, place.type, value), wide)
-    moved = analysis.emit("shl", bits, ir.Constant(place.shift, ir.Type.U16), type=wide)
-    kept_mask = ((1 << types.num_words(place.owner.type) * 16) - 1) & ~field
-    whole = analysis.emit("load", place.owner.address, type=wide)
+    wide = _integer(lvalue.owner.type)
+    width = types.num_bits(lvalue.type)
+    field = ((1 << width) - 1) << lvalue.shift
+    bits = _cast(analysis, _to_bits(analysis, lvalue.type, value), wide)
+    moved = analysis.emit("shl", bits, ir.Constant(lvalue.shift, ir.Type.U16), type=wide)
+    kept_mask = ((1 << types.num_words(lvalue.owner.type) * 16) - 1) & ~field
+    whole = analysis.emit("load", lvalue.owner.address, type=wide)
     kept = analysis.emit("and", whole, ir.Constant(kept_mask, wide), type=wide)
-    analysis.emit("store", place.owner.address, analysis.emit("or", kept, moved, type=wide))
+    analysis.emit("store", lvalue.owner.address, analysis.emit("or", kept, moved, type=wide))
 
 
 def _to_bits(analysis: Analysis, kind: Type, value: ir.Value) -> ir.Value:

@@ -273,7 +273,7 @@ class _Code:
                 if id(event) not in self._idle:
                     yield from (f"{pad}{line}" for line in self._event(event))
                 if isinstance(event, Put) and event.old:
-                    undone = (f"{event.owner}[{event.place}] = {event.old}", *undone)
+                    undone = (f"{event.owner}[{event.key}] = {event.old}", *undone)
             if node.leaf is not None:
                 yield from (f"{pad}{line}" for line in _leaf(node.leaf))
                 return

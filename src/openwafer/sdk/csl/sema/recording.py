@@ -40,7 +40,7 @@ class Question(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Fork:
-    """What is asked at a place of the tree, and where each answer leads to.
+    """What is asked at a node of the tree, and where each answer leads to.
 
     Attributes:
         ends: result and steps at compile time of a body that asks nothing more.

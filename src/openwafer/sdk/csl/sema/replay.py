@@ -14,7 +14,6 @@ from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.lanes import settled
 from openwafer.sdk.csl.sema.analysis import Scope
 from openwafer.sdk.csl.sema.cell_path import CellPath, plain
-from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.join import Leaving, Returning
 from openwafer.sdk.csl.sema.path_tree import (
     ENDED,
@@ -26,6 +25,7 @@ from openwafer.sdk.csl.sema.path_tree import (
     Tree,
     undo,
 )
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.symbolic import Run, Symbolic, symbolic_of
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import UNDEFINED, Cell, CellLvalue, Comptime
@@ -69,8 +69,8 @@ class _Loop:
 
     def _cell(self, name: str) -> Cell | None:
         scope = self._sema.context.scope.find(name)
-        place = None if scope is None else scope.names[name]
-        return place.cell if isinstance(place, CellLvalue) and not place.path else None
+        lvalue = None if scope is None else scope.names[name]
+        return lvalue.cell if isinstance(lvalue, CellLvalue) and not lvalue.path else None
 
     def _cells(self) -> list[Cell]:
         cells = map(self._cell, self.tree.cells)
@@ -152,10 +152,10 @@ class _Loop:
         names: dict[int, str] = {}
         scope: Scope | None = self._sema.context.scope
         while scope is not None:
-            for name, place in scope.names.items():
-                if isinstance(place, CellLvalue):
-                    is_found = self._cell(name) is place.cell and name.isascii()
-                    names.setdefault(id(place.cell), name if is_found else "")
+            for name, lvalue in scope.names.items():
+                if isinstance(lvalue, CellLvalue):
+                    is_found = self._cell(name) is lvalue.cell and name.isascii()
+                    names.setdefault(id(lvalue.cell), name if is_found else "")
             scope = scope.parent
         return names
 

@@ -84,8 +84,8 @@ def _cell(image: ImageState, value: Cell) -> Hashable:
 def _constant(image: ImageState, cell: Cell) -> Cell | None:
     """The constant of an image that has the name of another image's one."""
     prefix, dot, name = cell.name.rpartition(".")
-    place = image.modules[prefix + dot].globals.get(name)
-    return place.cell if isinstance(place, CellLvalue) else None
+    lvalue = image.modules[prefix + dot].globals.get(name)
+    return lvalue.cell if isinstance(lvalue, CellLvalue) else None
 
 
 def _variable(image: ImageState, value: Variable) -> Hashable:

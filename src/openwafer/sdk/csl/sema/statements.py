@@ -5,7 +5,6 @@ from dataclasses import replace
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.arith import binary
-from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.hardly_meant import (
     warn_of_dropped_value,
     warn_of_hiding_local,
@@ -15,6 +14,7 @@ from openwafer.sdk.csl.sema.image_state import UnsetLocal
 from openwafer.sdk.csl.sema.join import NEVER
 from openwafer.sdk.csl.sema.lowering import lower
 from openwafer.sdk.csl.sema.lvalues import store
+from openwafer.sdk.csl.sema.sema import Sema, evaluates
 from openwafer.sdk.csl.types import Array, Enum, Struct, Type
 from openwafer.sdk.csl.values import (
     NOTHING,
@@ -105,15 +105,15 @@ def _constant(sema: Sema, node: ast.Variable, kind: Type | None) -> Operand:
     assert value is not None
     if sema.is_comptime:
         sema.known(value, node.initializer.span)
-    place = _local(sema, node, value.type)
-    store(sema, place, value, node.span)
-    return constant_place(place)
+    lvalue = _local(sema, node, value.type)
+    store(sema, lvalue, value, node.span)
+    return constant_lvalue(lvalue)
 
 
-def constant_place(place: Operand) -> Operand:
-    """The same place, which nothing assigns to."""
-    assert isinstance(place, SlotLvalue | MemoryLvalue)
-    return replace(place, is_const=True)
+def constant_lvalue(lvalue: Operand) -> Operand:
+    """The same lvalue, which nothing assigns to."""
+    assert isinstance(lvalue, SlotLvalue | MemoryLvalue)
+    return replace(lvalue, is_const=True)
 
 
 def _local(sema: Sema, node: ast.Variable, kind: Type) -> Operand:
@@ -165,19 +165,19 @@ def _runtime_variable(sema: Sema, node: ast.Variable, kind: Type | None) -> Oper
     value = _initial(sema, node, kind)
     kind = _declared(sema, node, kind) if value is None else value.type
     check_runtime_type(sema, kind, node.span)
-    place = _local(sema, node, kind)
+    lvalue = _local(sema, node, kind)
     is_unset = value is None or (isinstance(value, Comptime) and value.value is UNDEFINED)
     if value is not None and not is_unset:
-        store(sema, place, value, node.span)
-    elif isinstance(place, SlotLvalue):
+        store(sema, lvalue, value, node.span)
+    elif isinstance(lvalue, SlotLvalue):
         nothing = lower(sema, Comptime(kind, zero(kind)), node.span)
-        sema.emit("set", nothing, names=(place.slot, UNSET))
-    if is_unset and isinstance(place, SlotLvalue) and sema.is_live:
+        sema.emit("set", nothing, names=(lvalue.slot, UNSET))
+    if is_unset and isinstance(lvalue, SlotLvalue) and sema.is_live:
         function, name = sema.builder.function.name, node.name
         sema.unrecorded().unset_locals.append(
-            UnsetLocal(function, place.slot, name.text, name.span)
+            UnsetLocal(function, lvalue.slot, name.text, name.span)
         )
-    return place
+    return lvalue
 
 
 def zero(kind: Type) -> object:
@@ -203,32 +203,32 @@ def _assign(sema: Sema, node: ast.Assign, _expected: Type | None) -> Operand:
     if isinstance(node.target, ast.Identifier) and node.target.name == "_":
         sema.expression(node.value)
         return NOTHING
-    place = sema.lvalue(node.target)
-    _check_assignable(sema, place, node)
+    lvalue = sema.lvalue(node.target)
+    _check_assignable(sema, lvalue, node)
     if node.operator is None:
-        value = sema.expression(node.value, place.type)
+        value = sema.expression(node.value, lvalue.type)
     else:
-        old = sema.load(place, node.target.span)
-        right = sema.expression(node.value, place.type)
+        old = sema.load(lvalue, node.target.span)
+        right = sema.expression(node.value, lvalue.type)
         value = binary(sema, node.operator, old, right, node.span)
     if not sema.is_live:
         return NEVER
-    store(sema, place, sema.coerce(value, place.type, node.value.span), node.span)
+    store(sema, lvalue, sema.coerce(value, lvalue.type, node.value.span), node.span)
     return NOTHING
 
 
-def _check_assignable(sema: Sema, place: Operand, node: ast.Assign) -> None:
+def _check_assignable(sema: Sema, lvalue: Operand, node: ast.Assign) -> None:
     text = node.target.span.text
-    if not isinstance(place, CellLvalue | SlotLvalue | MemoryLvalue | BitsLvalue):
+    if not isinstance(lvalue, CellLvalue | SlotLvalue | MemoryLvalue | BitsLvalue):
         sema.fail("not-a-place", f"cannot assign to '{text}'", node.target.span)
-    if place.is_const:
+    if lvalue.is_const:
         sema.fail(
             "assign-const",
             f"cannot assign to constant '{text}'",
             node.target.span,
             help="declare it with 'var', or point to it without 'const'",
         )
-    if sema.is_comptime and not isinstance(place, CellLvalue):
+    if sema.is_comptime and not isinstance(lvalue, CellLvalue):
         sema.fail(
             "comptime-store",
             f"cannot assign to the run-time variable '{text}' at compile time",

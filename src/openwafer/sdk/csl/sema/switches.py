@@ -3,8 +3,8 @@
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.analysis import Result
 from openwafer.sdk.csl.sema.control import body
-from openwafer.sdk.csl.sema.engine import Sema, evaluates
 from openwafer.sdk.csl.sema.join import arrive, join
+from openwafer.sdk.csl.sema.sema import Sema, evaluates
 from openwafer.sdk.csl.types import Enum, Int, Type
 from openwafer.sdk.csl.values import NOTHING, Comptime, Operand
 from openwafer.sdk.ir import function as ir

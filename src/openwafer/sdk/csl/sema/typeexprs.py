@@ -3,7 +3,7 @@
 from typing import Final
 
 from openwafer.sdk.csl import ast, types
-from openwafer.sdk.csl.sema.engine import Sema, evaluates
+from openwafer.sdk.csl.sema.sema import Sema, evaluates
 from openwafer.sdk.csl.types import Array, Enum, Field, Function, Int, Pointer, Struct, Type
 from openwafer.sdk.csl.values import Comptime, Operand
 from openwafer.source import Span

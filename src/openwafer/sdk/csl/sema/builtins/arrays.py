@@ -2,8 +2,8 @@
 
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.builtins.calls import check_number
-from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.hardly_meant import warn_of_empty_range
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.sema.statements import zero
 from openwafer.sdk.csl.types import Array, Int, Type
 from openwafer.sdk.csl.values import (

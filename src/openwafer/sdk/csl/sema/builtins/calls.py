@@ -6,7 +6,7 @@ from typing import Final
 from openwafer.diagnostics import counted, did_you_mean
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.sema.builtins.table import SIGNATURES, Where
-from openwafer.sdk.csl.sema.engine import BUILTINS, Sema, evaluates
+from openwafer.sdk.csl.sema.sema import BUILTINS, Sema, evaluates
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import Operand
 

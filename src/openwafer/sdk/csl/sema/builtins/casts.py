@@ -5,10 +5,10 @@ from dataclasses import replace
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.lanes import as_integer
 from openwafer.sdk.csl.sema.coercion import round_float
-from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.fold import wrapped
 from openwafer.sdk.csl.sema.lowering import bits_of
 from openwafer.sdk.csl.sema.narrow import narrowed, saturated
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.symbolic import noted, whole
 from openwafer.sdk.csl.types import Enum, Int, Pointer, Struct, Type
 from openwafer.sdk.csl.values import (

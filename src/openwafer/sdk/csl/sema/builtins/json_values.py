@@ -5,7 +5,7 @@ import json
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.parser import parse
 from openwafer.sdk.csl.sema.coercion import round_float
-from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.types import Array, Field, Int, Struct, Type
 from openwafer.sdk.csl.values import Comptime, Operand
 from openwafer.source import SourceText, Span

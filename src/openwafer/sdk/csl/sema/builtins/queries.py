@@ -6,7 +6,7 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.access import member
 from openwafer.sdk.csl.sema.coercion import gathered
-from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.types import Field, Struct, Type
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand
 

@@ -2,7 +2,7 @@
 
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.builtins.calls import check_number
-from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.types import Array, Enum, Struct, Type
 from openwafer.sdk.csl.values import NOTHING, Comptime, Operand, Value
 from openwafer.sdk.program.routing import Direction

@@ -1,6 +1,6 @@
 """The contract of every builtin: where it may be called, and with which arguments.
 
-A handler is registered under its name by :func:`~openwafer.sdk.csl.sema.engine.builtin`: in this
+A handler is registered under its name by :func:`~openwafer.sdk.csl.sema.sema.builtin`: in this
 folder for values, in `machine` for what the machine does.
 """
 

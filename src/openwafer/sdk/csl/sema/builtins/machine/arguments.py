@@ -3,7 +3,7 @@
 from typing import NoReturn
 
 from openwafer.sdk.csl import ast
-from openwafer.sdk.csl.sema.engine import Sema
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import Comptime, FunctionValue, Operand, Runtime
 

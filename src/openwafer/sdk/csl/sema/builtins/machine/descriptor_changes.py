@@ -9,7 +9,7 @@ from openwafer.sdk.csl.sema.builtins.machine.descriptors import (
     signed_word,
 )
 from openwafer.sdk.csl.sema.builtins.machine.words import as_word, plus, replace, times, word_of
-from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.values import Comptime, Operand
 from openwafer.sdk.program.descriptor import (
     WORD_BASE,
@@ -25,9 +25,9 @@ _MEMORY = (t.MEM1D_DSD, t.MEM4D_DSD)
 def _set_base_address(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     dsd_node, node = call.arguments
     dsd = memory_dsd(sema, dsd_node, _MEMORY)
-    place = sema.lvalue(node)
-    is_array = isinstance(place.type, t.Array)
-    pointer = sema.address_of(place, node.span) if is_array else sema.load(place, node.span)
+    lvalue = sema.lvalue(node)
+    is_array = isinstance(lvalue.type, t.Array)
+    pointer = sema.address_of(lvalue, node.span) if is_array else sema.load(lvalue, node.span)
     if not isinstance(pointer.type, t.Pointer):
         message = f"expected type 'an array or a pointer', got: '{pointer.type}'"
         sema.fail("type-mismatch", message, node.span)

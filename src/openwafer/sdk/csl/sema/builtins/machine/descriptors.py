@@ -20,8 +20,8 @@ from openwafer.sdk.csl.sema.builtins.machine.words import (
     times,
 )
 from openwafer.sdk.csl.sema.coercion import mismatch
-from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.recording import Question
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.values import (
     ACCESS_FIELDS,
     Affine,

@@ -14,8 +14,8 @@ from openwafer.sdk.csl.sema.builtins.machine.register_options import note_load
 from openwafer.sdk.csl.sema.builtins.machine.structs import elements
 from openwafer.sdk.csl.sema.builtins.machine.vector import DSR_FILES, note_place
 from openwafer.sdk.csl.sema.builtins.machine.words import value_of
-from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine_state import Named
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand
 from openwafer.sdk.program.descriptor import WORD_ELEMENT, WORD_EXTENT, WORD_STRIDES4
 from openwafer.sdk.program.image import DsrLoad
@@ -83,10 +83,10 @@ def _set_dsr_base(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operan
     """Of the first releases: a DSR goes on at another address."""
     nodes = call.arguments
     file, number = _register(sema, nodes[0])
-    place = sema.lvalue(nodes[1])
-    is_array = isinstance(place.type, t.Array)
+    lvalue = sema.lvalue(nodes[1])
+    is_array = isinstance(lvalue.type, t.Array)
     span = nodes[1].span
-    pointer = sema.address_of(place, span) if is_array else sema.load(place, span)
+    pointer = sema.address_of(lvalue, span) if is_array else sema.load(lvalue, span)
     if not isinstance(pointer.type, t.Pointer):
         wrong_type(sema, nodes[1], "an array or a pointer", pointer)
     sema.emit("set_dsr_base", value_of(int(file) << 8 | number), sema.lower(pointer, span))

@@ -7,8 +7,8 @@ from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.builtins.machine.arguments import wrong_type
 from openwafer.sdk.csl.sema.builtins.machine.placement import fail_without_rectangle
 from openwafer.sdk.csl.sema.builtins.machine.structs import known_struct
-from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.functions import function_entry
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.values import (
     NOTHING,
     Cell,
@@ -27,18 +27,18 @@ from openwafer.sdk.program.program import HostName
 def _export_symbol(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     nodes = call.arguments
     name = sema.string(nodes[1]) if len(nodes) > 1 else _name_of(nodes[0])
-    place = sema.lvalue(nodes[0])
+    lvalue = sema.lvalue(nodes[0])
     advertised = _advertised(sema, call, name)
     if name in dict((*sema.image.exported_symbols, *sema.image.exported_functions)):
         help_text = "export it once, or give the other one a name: @export_symbol(other, NAME)"
         sema.fail("export-twice", f"'{name}' is exported already", call.span, help=help_text)
-    if isinstance(place, Comptime) and isinstance(place.value, FunctionValue):
-        _check_function(sema, call, advertised, place)
-        entry = function_entry(sema, place.value, nodes[0].span)
+    if isinstance(lvalue, Comptime) and isinstance(lvalue.value, FunctionValue):
+        _check_function(sema, call, advertised, lvalue)
+        entry = function_entry(sema, lvalue.value, nodes[0].span)
         sema.unrecorded().exported_functions.append((name, entry))
     else:
-        _check_variable(sema, call, advertised, place.type)
-        sema.unrecorded().exported_symbols.append((name, _symbol(sema, nodes[0], place)))
+        _check_variable(sema, call, advertised, lvalue.type)
+        sema.unrecorded().exported_symbols.append((name, _symbol(sema, nodes[0], lvalue)))
     return NOTHING
 
 
@@ -46,15 +46,15 @@ def _name_of(node: ast.Expression) -> str:
     return node.name.text if isinstance(node, ast.Member) else node.span.text
 
 
-def _symbol(sema: Sema, node: ast.Expression, place: Operand) -> str:
-    pointer = sema.address_of(place, node.span)
+def _symbol(sema: Sema, node: ast.Expression, lvalue: Operand) -> str:
+    pointer = sema.address_of(lvalue, node.span)
     target = None
     if isinstance(pointer, Comptime) and isinstance(pointer.value, PointerValue):
         sema.word_address(pointer, node.span)
         target = pointer.value.target
     variable = target.variable if isinstance(target, Cell) else target
     if not isinstance(variable, Variable):
-        wrong_type(sema, node, "a global variable or a function", place)
+        wrong_type(sema, node, "a global variable or a function", lvalue)
     return variable.name
 
 

@@ -15,7 +15,7 @@ from openwafer.sdk.arch.generation import (
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.builtins.machine.arguments import with_type, wrong_type
-from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.values import Comptime, Operand, Runtime
 
 

@@ -14,9 +14,9 @@ from openwafer.sdk.csl.sema.builtins.machine.placement import (
     place_rectangle,
 )
 from openwafer.sdk.csl.sema.builtins.machine.routes import color_config, color_number
-from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.layout_numbers import take_apart
 from openwafer.sdk.csl.sema.layout_state import Deferred, LayoutState, Rectangle, Tiles
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.values import NOTHING, Comptime, Operand
 from openwafer.sdk.program.program import HostName
 from openwafer.sdk.program.routing import ColorConfig

@@ -7,7 +7,7 @@ from typing import Final
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.builtins.machine.arguments import wrong_type
-from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.symbolic import noted
 from openwafer.sdk.csl.values import NOTHING, Comptime, Operand, Runtime
 from openwafer.sdk.ir.arithmetic import function

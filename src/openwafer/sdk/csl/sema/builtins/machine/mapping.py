@@ -17,7 +17,7 @@ from openwafer.sdk.csl.sema.builtins.machine.words import (
     value_of,
     word_of,
 )
-from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand, Runtime, SlotLvalue
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.operations import FABRIC

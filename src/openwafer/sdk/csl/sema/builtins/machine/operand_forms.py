@@ -6,7 +6,7 @@ from typing import Final
 
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
-from openwafer.sdk.csl.sema.engine import Sema
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.values import Loaded
 
 _KINDS: Final = MappingProxyType({"d": "DSD", "p": "pointer", "v": "scalar"})

@@ -10,8 +10,8 @@ from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.builtins.machine.descriptors import PRIORITIES
 from openwafer.sdk.csl.sema.builtins.machine.structs import Options
 from openwafer.sdk.csl.sema.builtins.machine.targets import known_target, target_value
-from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.machine_state import TargetId
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.values import Comptime, Operand
 from openwafer.sdk.ir.function import Value
 from openwafer.sdk.ir.operations import VECTOR_OPTIONS

@@ -6,8 +6,8 @@ from openwafer.diagnostics import error
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.sema.analysis import Poisoned
-from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.layout_state import Rectangle
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.source import Span
 
 # Columns and rows that memcpy takes beside the rectangle, as the SDK documents them: command

@@ -7,8 +7,8 @@ from openwafer.sdk.csl.sema.builtins.machine.arguments import wrong_type
 from openwafer.sdk.csl.sema.builtins.machine.descriptors import PRIORITIES, SIMD_MODES
 from openwafer.sdk.csl.sema.builtins.machine.structs import Options
 from openwafer.sdk.csl.sema.builtins.machine.targets import known_target
-from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine_state import Named, TargetId
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.values import NOTHING, Comptime, Operand, PointerValue, Variable
 from openwafer.sdk.ir.function import Constant, Value
 from openwafer.sdk.ir.function import Type as IrType
@@ -80,12 +80,12 @@ def _queue_flush(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand
 @builtin("allocate_fifo")
 def _allocate_fifo(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     nodes = call.arguments
-    place = sema.lvalue(nodes[0])
-    is_pointer = isinstance(place.type, t.Pointer)
-    array = place.type.element if isinstance(place.type, t.Pointer) else place.type
+    lvalue = sema.lvalue(nodes[0])
+    is_pointer = isinstance(lvalue.type, t.Pointer)
+    array = lvalue.type.element if isinstance(lvalue.type, t.Pointer) else lvalue.type
     if not isinstance(array, t.Array) or array.element not in _FIFO_ELEMENTS:
-        wrong_type(sema, nodes[0], "an array of 16-bit or 32-bit numbers", place)
-    pointer = sema.load(place, call.span) if is_pointer else sema.address_of(place, call.span)
+        wrong_type(sema, nodes[0], "an array of 16-bit or 32-bit numbers", lvalue)
+    pointer = sema.load(lvalue, call.span) if is_pointer else sema.address_of(lvalue, call.span)
     if not isinstance(pointer, Comptime) or not isinstance(pointer.value, PointerValue):
         sema.fail("not-global", "a FIFO lies in a global array", nodes[0].span)
     options = Options.read(sema, nodes[1] if len(nodes) > 1 else None, call.span)

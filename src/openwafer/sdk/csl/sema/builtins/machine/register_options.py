@@ -6,9 +6,9 @@ from typing import Final
 
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.builtins.machine.operation_options import OperationOptions
-from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.machine_state import Register, RegisterOptions
 from openwafer.sdk.csl.sema.recording import Question
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.values import Comptime, FunctionValue, Loaded, Operand
 from openwafer.source import Span
 

@@ -2,7 +2,7 @@
 
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
-from openwafer.sdk.csl.sema.engine import Sema, builtin
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.values import NOTHING, Comptime, Loaded, Operand, Runtime
 from openwafer.sdk.ir.function import Type as IrType
 

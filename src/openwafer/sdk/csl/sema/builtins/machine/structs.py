@@ -7,7 +7,7 @@ from openwafer.diagnostics import suggestion
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema import lvalues
-from openwafer.sdk.csl.sema.engine import Sema
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand
 from openwafer.source import Span
 

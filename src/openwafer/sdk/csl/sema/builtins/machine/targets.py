@@ -8,9 +8,9 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.builtins.machine.words import as_word, plus, value_of
-from openwafer.sdk.csl.sema.engine import Sema
 from openwafer.sdk.csl.sema.machine_state import BoundTask, TargetId, number_of_task
 from openwafer.sdk.csl.sema.recording import Question
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.values import Comptime, FunctionValue, Operand
 from openwafer.sdk.ir.function import Value
 from openwafer.sdk.program.mailbox import BlockKind

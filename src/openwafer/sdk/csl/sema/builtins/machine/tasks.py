@@ -9,10 +9,10 @@ from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.sema.builtins.machine.arguments import function_argument, wrong_type
 from openwafer.sdk.csl.sema.builtins.machine.structs import Options
 from openwafer.sdk.csl.sema.builtins.machine.targets import known_target, target_id, target_value
-from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.functions import function_entry, function_type
 from openwafer.sdk.csl.sema.linking import check_abi
 from openwafer.sdk.csl.sema.machine_state import BoundTask
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.values import NOTHING, Comptime, FunctionValue, Operand
 from openwafer.sdk.program.image import TaskKind, TaskRotation
 from openwafer.sdk.program.mailbox import BlockKind

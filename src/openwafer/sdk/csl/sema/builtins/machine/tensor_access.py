@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from openwafer.sdk.csl import ast
 from openwafer.sdk.csl import types as t
 from openwafer.sdk.csl.operators import BinaryOperator, UnaryOperator
-from openwafer.sdk.csl.sema.engine import Sema, evaluates
+from openwafer.sdk.csl.sema.sema import Sema, evaluates
 from openwafer.sdk.csl.values import (
     Affine,
     CellLvalue,
@@ -45,21 +45,21 @@ def evaluate(sema: Sema, node: ast.TensorAccess, _: t.Type | None = None) -> Com
     element = node.element
     if not isinstance(element, ast.Index):
         sema.fail("tensor-access", "expected an element of an array", element.span)
-    place = _array(sema, element.operand)
-    dims = place.type.dims if isinstance(place.type, t.Array) else (1,)
+    lvalue = _array(sema, element.operand)
+    dims = lvalue.type.dims if isinstance(lvalue.type, t.Array) else (1,)
     if len(element.indices) != len(dims):
-        message = f"'{place.type}' takes {len(dims)} indices, {len(element.indices)} provided"
+        message = f"'{lvalue.type}' takes {len(dims)} indices, {len(element.indices)} provided"
         sema.fail("tensor-access", message, element.span)
     total = _Linear(0, {})
     names = {name.text for name in node.indices}
     for index, dim in zip(element.indices, dims, strict=True):
         one = _linear(sema, index, names)
-        if isinstance(place.type, t.Array) and not any(one.factors.values()):
-            _check_fixed(sema, place.type, one.constant, dim, index)
+        if isinstance(lvalue.type, t.Array) and not any(one.factors.values()):
+            _check_fixed(sema, lvalue.type, one.constant, dim, index)
         total = total.scaled(dim).plus(one)
     extents = tuple(_known(sema.integer(extent)) for extent in node.shape)
     strides = tuple(_known(total.factors.get(name.text, 0)) for name in node.indices)
-    return Comptime(t.TENSOR_ACCESS, Affine(place, extents, _known(total.constant), strides))
+    return Comptime(t.TENSOR_ACCESS, Affine(lvalue, extents, _known(total.constant), strides))
 
 
 def _check_fixed(sema: Sema, kind: t.Array, number: int, dim: int, index: ast.Expression) -> None:
@@ -75,12 +75,12 @@ def _known(number: int) -> Comptime:
 
 
 def _array(sema: Sema, node: ast.Expression) -> MemoryLvalue | CellLvalue:
-    place = sema.lvalue(node)
-    if isinstance(place.type, t.Pointer):
-        return _pointed(sema, node, sema.load(place, node.span))
-    if not isinstance(place.type, t.Array) or not isinstance(place, MemoryLvalue | CellLvalue):
-        sema.fail("type-mismatch", f"expected an array, got: '{place.type}'", node.span)
-    return place
+    lvalue = sema.lvalue(node)
+    if isinstance(lvalue.type, t.Pointer):
+        return _pointed(sema, node, sema.load(lvalue, node.span))
+    if not isinstance(lvalue.type, t.Array) or not isinstance(lvalue, MemoryLvalue | CellLvalue):
+        sema.fail("type-mismatch", f"expected an array, got: '{lvalue.type}'", node.span)
+    return lvalue
 
 
 def _pointed(sema: Sema, node: ast.Expression, pointer: Operand) -> MemoryLvalue | CellLvalue:

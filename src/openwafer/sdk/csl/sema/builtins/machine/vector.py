@@ -26,9 +26,9 @@ from openwafer.sdk.csl.sema.builtins.machine.words import (
     times,
     word_of,
 )
-from openwafer.sdk.csl.sema.engine import Sema, builtin
 from openwafer.sdk.csl.sema.machine_state import Name, Register
 from openwafer.sdk.csl.sema.recording import Question
+from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.values import Comptime, Loaded, Operand, Runtime
 from openwafer.sdk.ir import function as ir
 from openwafer.sdk.ir.operations import FABRIC
@@ -259,8 +259,8 @@ def _apply_index(sema: Sema, operands: list[Loaded], options: OperationOptions) 
     index, span = options.values.pop("index")
     for number, dsd in enumerate(operands):
         if dsd.type == t.MEM1D_DSD:
-            place = DsdFlag.WAVELET_INDEX.bit_length() - 1
-            takes_index = bit(sema, word_of(sema, dsd, WORD_KIND), place)
+            flag = DsdFlag.WAVELET_INDEX.bit_length() - 1
+            takes_index = bit(sema, word_of(sema, dsd, WORD_KIND), flag)
             moved = times(sema, as_word(sema, index, span), takes_index)
             base = plus(sema, word_of(sema, dsd, WORD_BASE), moved)
             operands[number] = replace(sema, dsd, {WORD_BASE: base})

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from openwafer.sdk.csl.sema.engine import Sema
+from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.types import Type, ir_type
 from openwafer.sdk.csl.values import Comptime, Operand, Runtime
 from openwafer.sdk.ir.function import Constant, Value
@@ -62,11 +62,11 @@ def halved(sema: Sema, word: Word, twice_the_shift: Word) -> Word:
     return sema.emit("bitcast", sema.emit("shr", signed, shift, type=IrType.I16), type=IrType.U16)
 
 
-def bit(sema: Sema, word: Word, place: int) -> Word:
+def bit(sema: Sema, word: Word, number: int) -> Word:
     """One bit, as 0 or 1."""
     if isinstance(word, int):
-        return word >> place & 1
-    shifted = sema.emit("shr", word, value_of(place), type=IrType.U16)
+        return word >> number & 1
+    shifted = sema.emit("shr", word, value_of(number), type=IrType.U16)
     return sema.emit("and", shifted, value_of(1), type=IrType.U16)
 
 
@@ -92,7 +92,7 @@ def word_of(sema: Sema, dsd: Operand, index: int) -> Word:
 
 
 def replace(sema: Sema, dsd: Operand, words: Mapping[int, Word]) -> Comptime | Runtime:
-    """The DSD with other words at some places."""
+    """The DSD with other words under some numbers."""
     if isinstance(dsd, Comptime) and isinstance(dsd.value, tuple):
         known = list(dsd.value)
         for index, word in words.items():
