@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.fabric import Simulator, SimulatorOptions, SlotState
 from openwafer.sdk.host.pe_code import EngineKind, build_engine
+from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.program import Program
 
 LAYOUT = """
@@ -107,3 +109,7 @@ def test_operations_take_the_same_time_beside_others(
     added = beside.num_cycles - alone.num_cycles
     own = [SlotState.SCALAR, SlotState.SWITCH]
     assert np.diff([one.of(0, 0)[MAIN, own].sum() for one in (alone, beside)]) == added
+
+
+def test_each_operation_has_a_counter_of_its_elements() -> None:
+    assert 0 < min(VECTOR_OPS_BY_CODE) <= max(VECTOR_OPS_BY_CODE) < mb.KIND_COUNTS

@@ -149,7 +149,7 @@ COUNTS: Final = DRAINS + 1
 """Native address of the PE's counters, 64 bits each, where code counts
 (:mod:`openwafer.sdk.ir.counters`); code that does not leaves it alone. Before them stand
 :data:`KIND_COUNTS` others, of all vector operations."""
-KIND_COUNTS: Final = 64
+KIND_COUNTS: Final = 48
 """How many words of memory they read and wrote; then by code of the operation, its elements."""
 ASKED: Final = COUNTS + 1
 """Where code counts, the cycle of its last request."""
