@@ -88,6 +88,27 @@ def replay(
             print(f"operation {number} ({type(entry.operation).__name__}): {entry.failure}")
 
 
+@csl_app.command()
+def demo(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Which; without it all are listed.")
+    ] = "",
+    folder: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("runs"),
+    arch: Annotated[str, typer.Option(help="wse2 or wse3.")] = "wse3",
+) -> None:
+    """Run a demonstration on the simulated wafer, check its physics and draw it.
+
+    Exit code 1 if a check fails.
+    """
+    from openwafer.cli.wafer_demos import DEMOS, run_demo
+
+    if not name:
+        for each, what in DEMOS.items():
+            print(f"{each:<8} {what}")
+    elif not run_demo(name, folder, arch):
+        raise typer.Exit(1)
+
+
 def conform(  # noqa: PLR0913 - a command takes one for each option
     suite: Annotated[Path, typer.Argument(metavar="SUITE", help="Folder of programs.")],
     arch: Annotated[str, typer.Option(help="wse2 or wse3: whose command files run.")] = "wse3",

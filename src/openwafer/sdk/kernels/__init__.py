@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from openwafer.sdk.kernels.matrix_vector import GemvPlan, gemv, plan_gemv
     from openwafer.sdk.kernels.precision import Precision
     from openwafer.sdk.kernels.running import Result
+    from openwafer.sdk.kernels.stencils import Source, Stencil, StencilPlan, plan_stencil, stencil
     from openwafer.sdk.kernels.trees import Shape, Tree
 
 __all__ = [
@@ -29,6 +30,9 @@ __all__ = [
     "Precision",
     "Result",
     "Shape",
+    "Source",
+    "Stencil",
+    "StencilPlan",
     "Tree",
     "all_reduce",
     "broadcast",
@@ -37,7 +41,9 @@ __all__ = [
     "plan_collective",
     "plan_gemm",
     "plan_gemv",
+    "plan_stencil",
     "reduce",
+    "stencil",
 ]
 
 # Loaded when first used: the simulator takes a second.
@@ -49,6 +55,8 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("GemvPlan", "gemv", "plan_gemv"), "matrix_vector"),
         "Precision": "precision",
         "Result": "running",
+        **dict.fromkeys(("Source", "Stencil", "StencilPlan"), "stencils"),
+        **dict.fromkeys(("plan_stencil", "stencil"), "stencils"),
         **dict.fromkeys(("Shape", "Tree"), "trees"),
     }
 )

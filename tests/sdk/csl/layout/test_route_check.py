@@ -254,3 +254,32 @@ def test_a_receipt_and_a_send_of_one_way_that_share_a_microthread_are_a_warning(
     said = build_program(tmp_path / "layout.csl", CompileOptions(arch=Arch.WSE3)).warnings
     told = [line for line in said if "share microthread 2" in line]
     assert len(told) == int(is_told)
+
+
+OWN_SENDER = """
+param own: color;
+const queue = @get_output_queue(2);
+const out = @get_dsd(fabout_dsd, .{ .extent = 1, .output_queue = queue });
+fn main() void { @mov32(out, @as(u32, 1)); }
+comptime { @initialize_queue(queue, .{ .color = own }); @export_symbol(main); }
+"""
+TWO_FILES = """
+layout {
+  @set_rectangle(5, 1);
+  for (@range(u16, 5)) |x| {
+    const params = .{ .own = @get_color(x % 3) };
+    if (x < 3) { @set_tile_code(x, 0, "a.csl", params); }
+    else { @set_tile_code(x, 0, "b.csl", params); }
+  }
+  @export_name("main", fn()void);
+}
+"""
+
+
+def test_outputs_whose_colors_differ_from_pe_to_pe_are_looked_at_file_by_file(
+    tmp_path: Path,
+) -> None:
+    for name, text in {"a": OWN_SENDER, "b": OWN_SENDER, "layout": TWO_FILES}.items():
+        (tmp_path / f"{name}.csl").write_text(text)
+    built = build_program(tmp_path / "layout.csl", CompileOptions(arch=Arch.WSE3))
+    assert len(built.images) == 5

@@ -73,7 +73,7 @@ def traffic_of(module: Module, state: ImageState, arch: Arch) -> Traffic:
     read = {binding.color for binding in queues.bindings if binding.is_input}
     read |= {*queues.sharing, *machine.queueless_colors}
     read |= {color for colors in machine.used_queues.values() for color in colors}
-    sent = {binding.color for binding in queues.bindings if not binding.is_input}
+    sent = {int(binding.color) for binding in queues.bindings if not binding.is_input}
     sent |= machine.sent_colors.keys()
     is_open = machine.has_open_color
     writes = any(

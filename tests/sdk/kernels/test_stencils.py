@@ -1,0 +1,141 @@
+"""Steps of stencils on rectangles of PEs, against scipy."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.ndimage import correlate
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk import kernels
+from openwafer.sdk.kernels import Source, Stencil, StencilPlan
+
+Field = NDArray[np.float64]
+
+
+def star(reaches: tuple[int, ...], **others: Any) -> Stencil:
+    """A star with a coefficient of its own for each offset."""
+    offsets = {(0,) * len(reaches)}
+    for axis, reach in enumerate(reaches):
+        for n in range(-reach, reach + 1):
+            offsets.add(tuple(n if i == axis else 0 for i in range(len(reaches))))
+    numbers = np.random.default_rng(7).normal(0, 0.3, len(offsets))
+    return Stencil(dict(zip(sorted(offsets), numbers.tolist(), strict=True)), **others)
+
+
+def by_scipy(stencil: Stencil, now: Field, last: Field, steps: int) -> Field:
+    """The steps as correlations with a kernel; cells outside are zeros."""
+    kernel = np.zeros([2 * r + 1 for r in stencil.reach[: now.ndim]])
+    for offset, number in stencil.coefficients.items():
+        kernel[tuple(np.add(offset, stencil.reach[: now.ndim]))] = number
+    rim = np.ones(now.shape, bool)
+    rim[tuple(slice(r, max(r, n - r)) for r, n in zip(stencil.reach, now.shape, strict=False))] = 0
+    for step in range(steps):
+        sums = correlate(now, kernel, mode="constant") * (
+            1 if stencil.scale is None else stencil.scale
+        )
+        new = sums + stencil.own * now + stencil.before * last
+        if stencil.source is not None and step < len(stencil.source.values):
+            new[stencil.source.cell] += stencil.source.values[step]
+        now, last = np.where(rim & (stencil.boundary == "fixed"), now, new), now
+    return now
+
+
+def check_steps(plan: StencilPlan, steps: int, seed: int) -> None:
+    """Do steps with numbers of many sizes, looking for mistakes, and compare."""
+    rng = np.random.default_rng(seed)
+    shape = plan.shape[: plan.stencil.num_dims]
+    now, last = (rng.normal(size=shape) * 2.0 ** rng.integers(-9, 3, shape) for _ in range(2))
+    now, last = now.astype(np.float32), last.astype(np.float32)
+    result = plan.run(now, steps, last, check=True)
+    expected = by_scipy(plan.stencil, now.astype(float), last.astype(float), steps)
+    assert (np.abs(result.values - expected) <= plan.error_bound(now, steps, last)).all()
+    assert np.array_equal(plan.run(now, steps, last).values, result.values)
+
+
+@st.composite
+def stencils(draw: st.DrawFn, most_reach: int, shape: tuple[int, ...]) -> Stencil:
+    """A star with some of what a description may have, for an array of the shape."""
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    scale = rng.normal(size=shape).astype(np.float32) if draw(st.booleans()) else None
+    added = rng.normal(size=draw(st.integers(1, 3))).astype(np.float32)
+    cell = tuple(draw(st.integers(0, n - 1)) for n in shape)
+    return star(
+        tuple(draw(st.integers(0, most_reach)) for _ in shape),
+        own=draw(st.sampled_from((0.0, 1.0))),
+        before=draw(st.sampled_from((0.0, -0.5))),
+        scale=scale,
+        source=draw(st.none() | st.just(Source(cell, added))),
+        boundary=draw(st.sampled_from(("zero", "fixed"))),
+    )
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> StencilPlan:
+    """Steps of any star on a small rectangle."""
+    shape = tuple(draw(st.integers(1, 8)) for _ in range(draw(st.integers(2, 3))))
+    arch = draw(st.sampled_from(("wse2", "wse3")))
+    return kernels.plan_stencil(draw(stencils(3, shape)), shape, arch=arch)
+
+
+# Compiled once each; many values are drawn for them.
+PLANS = (
+    kernels.plan_stencil(star((1, 1)), (2, 3), arch="wse2"),
+    kernels.plan_stencil(star((1, 0, 1), own=1.0, boundary="fixed"), (3, 2, 5)),
+    kernels.plan_stencil(star((2, 0, 1), before=-1.0), (6, 1, 4), arch="wse2"),
+    kernels.plan_stencil(star((0, 2)), (1, 5)),
+)
+
+
+@settings(max_examples=8)
+@given(st.sampled_from(PLANS), st.integers(0, 5), st.integers(0, 2**32 - 1))
+def test_steps_on_rectangles_are_within_their_bound(
+    plan: StencilPlan, steps: int, seed: int
+) -> None:
+    check_steps(plan, steps, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=100)
+@given(plans(), st.integers(0, 5), st.integers(0, 2**32 - 1))
+def test_steps_of_any_star_are_within_their_bound(plan: StencilPlan, steps: int, seed: int) -> None:
+    check_steps(plan, steps, seed)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "others", "words"),
+    [
+        ({(0, 0), (0, 0, 1)}, {}, "offsets have [2, 3] numbers"),
+        ({(1, 1)}, {}, "offset (1, 1) leaves two axes"),
+        ({(0, 0)}, {"own": np.inf}, "not all are finite"),
+        ({(0, 0)}, {"boundary": "periodic"}, "boundary is 'periodic'"),
+    ],
+)
+def test_a_description_says_what_is_no_star(
+    offsets: set[tuple[int, ...]], others: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(OpenwaferError) as raised:
+        Stencil(dict.fromkeys(offsets, 1.0), **others)
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("stencil", "shape", "words"),
+    [
+        (star((1, 1)), (3, 3, 3), "offsets have 2 numbers"),
+        (star((8, 1)), (9, 9), "the star reaches 8 PEs far"),
+        (star((1, 1, 1)), (2, 2, 4000), "a column of 4000 cells takes"),
+        (star((1, 1)), (2000, 2), "2000 rows and 2 columns of PEs"),
+        (star((1, 1), scale=np.ones((2, 2), np.float32)), (3, 3), "scale has the shape (2, 2)"),
+        (star((1, 1), source=Source((3, 0), np.ones(1, np.float32))), (3, 3), "is at (3, 0)"),
+    ],
+)
+def test_a_plan_says_what_does_not_fit(
+    stencil: Stencil, shape: tuple[int, ...], words: str
+) -> None:
+    with pytest.raises(OpenwaferError) as raised:
+        kernels.plan_stencil(stencil, shape)
+    assert words in str(raised.value)
