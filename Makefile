@@ -23,7 +23,7 @@ test check: $(INSTALLED)
 	scripts/check $(if $(WING),--wing $(WING))
 
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[notebooks,launchers]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[notebooks,launchers,trainers]'
 	$(BIN)/python -m pytest -m slow -o faulthandler_timeout=0
 
 test-versions:

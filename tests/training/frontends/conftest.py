@@ -11,14 +11,19 @@ from openwafer.training.frontends.present import backends
 from openwafer.training.frontends.session import program
 
 
-@pytest.fixture(autouse=True)
-def one_thread_and_no_program() -> Iterator[None]:
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def no_program() -> Iterator[None]:
+    yield
     program.end()
     backends.end()
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -3,33 +3,24 @@
 Writes the weights and what was logged into a file; given a checkpoint, goes on from there.
 """
 
-import math
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
-import openwafer
-from openwafer.training.frontends.loop.loop import StreamedLoop
+from openwafer.training.frontends.hugging_face import StreamedTrainer
 from openwafer.training.stream import StreamOptions
 
 NUM_STEPS = 4
-OPTIONS = StreamOptions(averages_gradients=True, host_memory_bytes=1 << 30)
-
-
-class StreamedTrainer(Trainer):  # type: ignore[misc]
-    """As in the guide."""
-
-    streamed: StreamedLoop
-
-    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
-        return self.streamed.clip_grad_norm_(self.args.max_grad_norm)
-
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
-        return self.streamed.clip_grad_norm_(math.inf) if grad_norm is None else grad_norm
+STREAM: dict[str, Any] = {
+    "device_memory": "1MiB",
+    "systems": "all",
+    "options": StreamOptions(host_memory_bytes=1 << 30),
+}
 
 
 def build_llama() -> LlamaForCausalLM:
@@ -76,15 +67,8 @@ def make_trainer(args: TrainingArguments, *, streams: bool) -> Trainer:
     model, data = build_llama(), texts()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     given: dict[str, Any] = {"train_dataset": data, "eval_dataset": data[:8]}
-    if not streams:
-        return Trainer(model, args, optimizers=(optimizer, None), **given)
-    streamed = openwafer.stream_weights(
-        model, optimizer, device_memory="1MiB", systems="all", options=OPTIONS
-    )
-    trainer = StreamedTrainer(model, args, optimizers=(optimizer, None), **given)
-    trainer.streamed = streamed
-    trainer.accelerator.prepare_model(model, device_placement=False, evaluation_mode=True)
-    return trainer
+    kind = partial(StreamedTrainer, **STREAM) if streams else Trainer
+    return kind(model, args, optimizers=(optimizer, None), **given)
 
 
 TOLD = ("step", "loss", "grad_norm", "eval_loss")

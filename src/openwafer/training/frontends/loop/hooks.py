@@ -34,6 +34,7 @@ from openwafer.training.frontends.loop.model_checks import (
     parameters_of,
     refuse_assignment,
     refuse_group,
+    refuse_resizing,
 )
 from openwafer.training.frontends.loop.parameters import (
     GradientsHome,
@@ -153,6 +154,9 @@ class ModelHooks(PassObserver, ABC):
         self._replace(self._model, "zero_grad", partial(self._zero_grad, None))
         self._replace(self._model, "_apply", partial(apply_in_place, self._model))
         for module in self._model.modules():
+            if hasattr(type(module), "resize_token_embeddings"):
+                refusal = partial(refuse_resizing, module)
+                self._replace(module, "resize_token_embeddings", refusal)
             self._undo.callback(module.register_load_state_dict_pre_hook(refuse_assignment).remove)
             for handle in self._hooks_of(module):
                 self._undo.callback(handle.remove)

@@ -50,6 +50,7 @@ from openwafer.training.frontends.loop.model_checks import (
     in_parts,
     is_streamed,
     let_parts_run,
+    optimizers_of,
     parameters_of,
     refuse_parts,
     refuse_tracing,
@@ -87,7 +88,8 @@ def stream_weights(  # noqa: PLR0913 - keywords, each with a default but one
     Args:
         model: any module whose forward returns a loss, an output with a ``loss``, or tensors from
             which the loop makes one.
-        optimizer: over the model's parameters; several that step together are a sequence.
+        optimizer: over the model's parameters, bare or as accelerate has prepared it; several that
+            step together are a sequence.
         device_memory: what weights, gradients and activations may take on the device, as
             ``"2GiB"`` or in bytes.
         folder: where the store may use disk; without it, the store is in DRAM.
@@ -105,14 +107,14 @@ def stream_weights(  # noqa: PLR0913 - keywords, each with a default but one
 
     Raises:
         OpenwaferError: what :func:`check_streamable` and :func:`joined` raise;
-            ``model-streamed-already``, ``systems-models``, ``rank-missing``.
+            ``model-streamed-already``, ``optimizer-none``, ``systems-models``, ``rank-missing``.
     """
     where = None if folder is None else path_of(folder, "folder")
     memory_bytes = bytes_of(device_memory, "device_memory")
+    _check_not_streamed(model)
     check_streamable(model)
     chosen = options or StreamOptions()
-    _check_not_streamed(model)
-    optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
+    optimizers = optimizers_of(optimizer)
     if keeps_masters:
         chosen = _with_masters(model, chosen)
     ranks = joined(systems, chosen)
@@ -339,6 +341,15 @@ class StreamedLoop:
     def begin_without_gradients(self) -> None:
         """Let a forward without gradients begin the stream, too: of a loop that only evaluates."""
         self._begins_without_gradients = True
+
+    def streams(self, model: nn.Module) -> bool:
+        """Whether this is the loop of a model, and is not closed."""
+        return self._model is model and is_streamed(model)
+
+    def is_stepped_by(self, optimizer: Optimizer | Sequence[Optimizer]) -> bool:
+        """Whether these are its optimizers, in their order."""
+        given = optimizers_of(optimizer)
+        return [*map(id, given)] == [*map(id, self._optimizers)]
 
     def has_gradients(self, optimizer: Optimizer) -> bool:
         """Whether a parameter of an optimizer has a gradient; nothing is read."""

@@ -1,6 +1,6 @@
 """Models and uses of them that cannot stream, refused where they are met."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NoReturn, Self
 
@@ -24,15 +24,9 @@ def check_streamable(model: nn.Module) -> None:
     """Refuse a model whose forward or whose weights are out of Python's reach.
 
     Raises:
-        OpenwaferError: ``compiled-whole``, ``layer-scripted``, ``weight-uninitialised``.
+        OpenwaferError: ``compiled-whole``, ``layer-scripted``, ``weight-uninitialised``,
+            ``weight-without-values``, ``layer-dispatched``.
     """
-    for name, parameter in model.named_parameters():
-        if isinstance(parameter, UninitializedParameter):
-            raise error(
-                "weight-uninitialised",
-                f"{name!r} has no shape before the first forward, and weights are laid out by them",
-                help="call the model once under torch.no_grad() before stream_weights",
-            )
     if is_of_compiler(model) or model.__dict__.get(COMPILED_CALL) is not None:
         raise compiled_whole(model)
     for path, module in model.named_modules():
@@ -42,6 +36,32 @@ def check_streamable(model: nn.Module) -> None:
                 f"{path or 'the model'} is scripted, and weights cannot come and go in a program "
                 "that is not Python",
                 help="leave torch.jit.script out; " + COMPILE_LAYERS,
+            )
+        if "_hf_hook" in vars(module):
+            raise error(
+                "layer-dispatched",
+                f"{path or 'the model'} has a hook of accelerate that moves its weights between "
+                "devices, as device_map asks for",
+                help="load the model without device_map, or call "
+                "accelerate.hooks.remove_hook_from_module(model, recurse=True)",
+            )
+    _check_weights(model)
+
+
+def _check_weights(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, UninitializedParameter):
+            raise error(
+                "weight-uninitialised",
+                f"{name!r} has no shape before the first forward, and weights are laid out by them",
+                help="call the model once under torch.no_grad() before stream_weights",
+            )
+        if parameter.is_meta:
+            raise error(
+                "weight-without-values",
+                f"{name!r} is on the meta device and has no values that a store could take",
+                help="build or load the model with its weights; one that memory cannot hold inside "
+                "openwafer.deferred_weights(folder)",
             )
 
 
@@ -229,6 +249,17 @@ def apply_in_place(
     return type(model)._apply(model, function, recurse)  # noqa: SLF001 - what it stands in for
 
 
+def refuse_resizing(module: nn.Module, *_: object, **__: object) -> NoReturn:
+    """``resize_token_embeddings`` of a model of transformers that is streamed."""
+    raise error(
+        "streamed-model-resized",
+        f"resize_token_embeddings of this {type(module).__name__} would put other parameters in "
+        "the place of those whose weights are in the parameter store",
+        help="call it before stream_weights, or streamed.close() first and stream the model anew "
+        "with an optimizer over the new parameters",
+    )
+
+
 def check_frozen(parameters: Iterable[tuple[str, nn.Parameter]]) -> None:
     """Refuse a forward where one of these requires a gradient now.
 
@@ -253,6 +284,27 @@ def copied(model: nn.Module) -> OpenwaferError:
         "or pickled with it",
         help="copy the model before stream_weights; save model.state_dict()",
     )
+
+
+def optimizers_of(given: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer, ...]:
+    """One optimizer or several, without what accelerate puts around each.
+
+    Raises:
+        OpenwaferError: ``optimizer-none``.
+    """
+    return tuple(map(_bare, given if isinstance(given, list | tuple) else [given]))
+
+
+def _bare(given: object) -> Optimizer:
+    if not isinstance(given, Optimizer):
+        raise error(
+            "optimizer-none",
+            f"stream_weights takes an optimizer of torch or a sequence of them, and got {given!r}",
+            help="build one over model.parameters(), such as torch.optim.AdamW",
+        )
+    # Its step calls that of the one inside, unless a scaler leaves it out.
+    is_wrapper = type(given).__module__.partition(".")[0] == "accelerate"
+    return _bare(vars(given)["optimizer"]) if is_wrapper else given
 
 
 def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
