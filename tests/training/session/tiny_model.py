@@ -1,6 +1,8 @@
 """A model of a user's own, small enough that planning it takes little time."""
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -44,6 +46,25 @@ class RememberedModel(TinyModel):
     def __init__(self) -> None:
         super().__init__()
         self.built.append(self)
+
+
+class ToldModel(TinyModel):
+    """Adds a byte to a file in each forward, which a plan cannot take back."""
+
+    def __init__(self, path: str, num_layers: int = 2) -> None:
+        super().__init__(num_layers=num_layers)
+        self.path = path
+
+    def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        """As its parent."""
+        with Path(self.path).open("ab") as file:
+            file.write(b".")
+        return super().forward(input_ids, labels)
+
+
+def told_as_deep_as_the_environment_says(path: str) -> ToldModel:
+    """A factory whose models are not alike."""
+    return ToldModel(path, int(os.environ["NUM_LAYERS"]))
 
 
 class CountingModel(TinyModel):
