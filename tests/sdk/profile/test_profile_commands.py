@@ -1,10 +1,12 @@
 """Scripts are profiled from the command line, also those that fail; mistakes are told."""
 
+import os
 import signal
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -12,6 +14,7 @@ import openwafer.sdk as wafer
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.host import journal as journals
 from openwafer.sdk.profile.recorded import profile_of_journal, runs_in
+from openwafer.sdk.profile.tables import by_line
 from tests.cli.command import run_command
 from tests.sdk.door.small_program import small_program
 from tests.sdk.profile.two_commands import CODE, two_commands
@@ -121,6 +124,20 @@ def test_a_run_that_was_interrupted_is_profiled_up_to_there(folder: Path) -> Non
     assert profile.cycles == 500
     assert "the user interrupted the run at cycle 500" in wafer.profile_text(profile)
     assert profile_of_journal(program.program, journals.read(journal)) == profile
+
+
+@pytest.mark.slow  # A replay runs the loop to its limit, some seconds.
+def test_code_that_was_interrupted_in_an_endless_loop_names_the_loop(tmp_path: Path) -> None:
+    code = CODE.replace("fn never() void {}", "fn never() void { while (true) { A[1] += 1.0; } }")
+    program, journal = two_commands(tmp_path, code), tmp_path / "interrupted.journal"
+    run = program.run(wafer.RuntimeOptions(log_folder=None, journal=journal), profile=True)
+    run.launch("never")
+    Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        assert run.cycles
+    for profile in (run.profile(), profile_of_journal(program.program, journals.read(journal))):
+        assert "the user interrupted the run" in str(profile.failure)
+        assert by_line(profile)[0].function == "never"
 
 
 @pytest.mark.parametrize(
