@@ -120,4 +120,7 @@ def test_counts_of_a_trace_are_those_of_the_account(traced: Path) -> None:
     for name in ("num_wavelets", "num_stalls_", "num_inst_dispatch", "num_inst_pipe"):
         assert f"CTF Stats: {name} = {stats[name]}\n" in log
     assert stats["num_inst_pipe"] > stats["num_inst_dispatch"] > 0
+    idle = re.search(rf"cycles={stats['cycle_count']}, (\d+) cycles since an instruction was", log)
+    assert idle is not None
+    assert int(idle[1]) < stats["cycle_count"]
     assert stats["sim_stop_cause"] == "Stopped due to idleness"

@@ -91,6 +91,9 @@ class SimLog:
         for warning in self._simulator.findings():
             yield from render(warning).splitlines()
         counts = self._statistics()
+        if self._trace is not None:
+            idle = f"{self._trace.counts().idle_cycles} cycles since an instruction was executed"
+            yield f"cycles={counts['cycle_count']}, {idle}"
         yield from (f"CTF Stats: {name} = {count}" for name, count in self._counts().items())
         yield f"Simulation used {counts['sim_time']:.3f} seconds, {counts['cycle_count']} cycles"
 
