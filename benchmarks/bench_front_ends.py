@@ -72,7 +72,7 @@ def in_session(args: argparse.Namespace) -> Steps:
 
 def in_executor(args: argparse.Namespace) -> Steps:
     """Traced steps of an executor, with a closure for each; by the other two's optimizer."""
-    backend = cstorch.backend("CPU", device_memory=args.device_memory)
+    backend = cstorch.backend("CSX", device_memory=args.device_memory)
     model, optimizer = make_model(args.hidden, args.layers)
     assert backend is not None
     backend.take_optimizer(optimizer)

@@ -212,6 +212,7 @@ def test_an_executor_tells_its_steps_and_rates() -> None:
     assert at == [(0, False), (1, False), (2, True)]
     assert (len(executor), executor.activation_steps) == (3, 1)
     assert executor.profiler.rate_tracker.total_samples == 15
+    assert min(executor.profiler.rate(), executor.profiler.global_rate()) > 0
     assert executor.dataloader.batch_size == 5
 
 

@@ -73,6 +73,8 @@ def test_inputs_come_in_the_chosen_format_where_it_is_computed_in() -> None:
     begin()
     assert amp.set_half_dtype("bfloat16") is torch.bfloat16
     assert amp.get_floating_point_dtype() is torch.bfloat16
+    amp.use_bfloat16(False)
+    assert amp.get_half_dtype() is torch.float16
     amp.enable_mixed_precision(False)
     assert (amp.get_floating_point_dtype(), amp.mixed_precision()) == (torch.float32, False)
 

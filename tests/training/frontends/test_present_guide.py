@@ -28,8 +28,9 @@ def test_the_script_of_the_page_learns_and_saves(
     script.write_text(blocks[0])
     monkeypatch.setenv("OPENWAFER_DEVICE_MEMORY", "8MiB")
     run_script([str(script), "--text", argparse.__file__, *options])
-    losses = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()]
-    assert len(losses) == 30
+    shown = capsys.readouterr()
+    losses = [float(line.split()[-1]) for line in shown.out.splitlines()]
+    assert (len(losses), shown.err) == (30, "")
     assert losses[0] > 5.0
     assert losses[-1] < 3.5
     assert not saves or cstorch.load(tmp_path / "checkpoint_30.mdl")["global_step"] == 30

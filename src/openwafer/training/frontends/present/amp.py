@@ -21,6 +21,7 @@ __all__ = [
     "mixed_precision",
     "optimizer_step",
     "set_half_dtype",
+    "use_bfloat16",
 ]
 
 _DTYPES: Final = {
@@ -54,6 +55,11 @@ def set_half_dtype(value: str | torch.dtype) -> torch.dtype:
         )
     _Formats.half, _Formats.is_mixed = name, True
     return _DTYPES[name]
+
+
+def use_bfloat16(value: bool = True) -> None:
+    """Choose bfloat16, or float16 again; an older name of :func:`set_half_dtype`."""
+    set_half_dtype("bfloat16" if value else "float16")
 
 
 def get_half_dtype() -> torch.dtype:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -15,6 +16,7 @@ from openwafer.training.frontends.present import backends
 from openwafer.training.frontends.present.loader import DataLoader
 from openwafer.training.frontends.present.rates import RateTracker
 from openwafer.training.frontends.scripts.program import kind_of
+from openwafer.training.torch_private import pytree
 
 __all__ = ["DataExecutor", "Profiler", "current_executor"]
 
@@ -28,6 +30,14 @@ class Profiler:
 
     def __init__(self) -> None:
         self.rate_tracker = RateTracker()
+
+    def rate(self) -> float:
+        """Samples a second since this was last asked."""
+        return self.rate_tracker.rate
+
+    def global_rate(self) -> float:
+        """Samples a second since the loop began."""
+        return self.rate_tracker.global_rate
 
 
 class DataExecutor:
@@ -109,7 +119,8 @@ class DataExecutor:
             # The range first: no batch is asked for behind the last step.
             for step, batch in zip(range(self.num_steps), self._batches(), strict=False):
                 self.iteration = step
-                yield backend.program.brought(batch)
+                brought = backend.program.brought(batch)
+                yield _with_long_integers(brought) if backend.is_csx else brought
                 self.profiler.rate_tracker.add(self.dataloader.batch_size or 0)
                 self._end_step()
 
@@ -221,6 +232,13 @@ def current_executor() -> DataExecutor:
             help="call it inside the loop: for batch in executor",
         )
     return found
+
+
+def _with_long_integers(batch: Any) -> Any:
+    """A batch for the vendor's machine, whose losses take labels of int32; torch's do not."""
+    return pytree.tree_map_only(
+        torch.Tensor, lambda t: t.long() if t.dtype is torch.int32 else t, batch
+    )
 
 
 def _num_steps(dataloader: DataLoader, asked: int | None) -> int:

@@ -11,6 +11,7 @@ from torch import nn
 from openwafer.diagnostics import error
 from openwafer.training.frontends.present import backends
 from openwafer.training.frontends.present.backends import Backend
+from openwafer.training.frontends.present.step_watch import StepWatch, traced_code
 from openwafer.training.frontends.scripts.program import kind_of
 from openwafer.training.torch_private import pytree
 
@@ -57,18 +58,28 @@ def trace(step_fn: Callable[P, T]) -> Callable[P, T]:
     """A training or evaluation step: its forward, and backward and update where it trains.
 
     It runs as it is written, each time. In the loop over an executor it has to call the model that
-    was compiled, whose weights stream.
+    was compiled, whose weights stream. Where the script means the vendor's machine, it is told once
+    where a step calls other operators than the first one; see :mod:`step_watch`.
 
     Raises:
         OpenwaferError: ``present-model-unused``.
     """
 
+    watch = StepWatch(traced_code(step_fn))
+
     @wraps(step_fn)
     def traced(*args: P.args, **kwargs: P.kwargs) -> T:
-        found = step_fn(*args, **kwargs)
         running = backends.running()
-        if running is not None and running.executor is not None:
-            running.executor.require_planned()
+        executor = None if running is None else running.executor
+        if executor is None:
+            return step_fn(*args, **kwargs)
+        if executor.backend.is_csx:
+            with watch:
+                found = step_fn(*args, **kwargs)
+            watch.compare()
+        else:
+            found = step_fn(*args, **kwargs)
+        executor.require_planned()
         return found
 
     return traced

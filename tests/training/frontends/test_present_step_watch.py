@@ -1,0 +1,108 @@
+"""A step that calls other operators than the first one is told once, with its line."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from openwafer.training.frontends.present import cstorch
+from tests.training.frontends.present_scripts import executor_of
+
+Step = Callable[[Tensor], Any]
+
+
+class Script:
+    """A linear model whose loss is made of its outputs around it."""
+
+    def __init__(self, kind: str = "CSX") -> None:
+        backend = cstorch.backend(kind)
+        self.model = cstorch.compile(nn.Linear(2, 2), backend)
+        self.optimizer = cstorch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.parameters = (p for p in self.model.parameters())
+        self.number = 0
+
+    def run(self, step: Step, batches: Sequence[Tensor] = (torch.ones(4, 2),) * 3) -> None:
+        traced = cstorch.trace(step)
+        for batch in executor_of(batches):
+            traced(batch)
+
+    def update(self, loss: Tensor) -> None:
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def alike(self, batch: Tensor) -> None:
+        self.update(self.model(batch).square().mean())
+
+    def branching(self, batch: Tensor) -> None:
+        self.number += 1
+        output = self.model(batch)
+        self.update(output.square().mean() if self.number < 2 else output.abs().mean())
+
+    def clipping_once(self, batch: Tensor) -> None:
+        loss = self.model(batch).square().mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(list(self.parameters), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def accumulating(self, batch: Tensor) -> None:
+        self.number += 1
+        loss = self.model(batch).square().mean()
+        loss.backward()
+        if self.number % 2:
+            self.optimizer.step()
+            torch.ones(1)
+
+
+def test_steps_that_are_alike_are_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    script = Script()
+    script.run(script.alike)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "branching",
+            "calls abs of the shape (4, 2) where square of the shape (4, 2) was",
+        ),
+        ("clipping_once", "was called the first time"),
+        ("accumulating", "was called the first time"),
+    ],
+)
+def test_a_step_that_changes_is_told_once_with_its_line(
+    name: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = Script()
+    script.run(getattr(script, name))
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.count("warning[present-step-changed]") == 1
+    assert "at test_present_step_watch.py:" in told
+
+
+def test_a_batch_of_another_shape_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    script = Script()
+    script.run(script.alike, [torch.ones(4, 2), torch.ones(3, 2)])
+    assert "square of the shape (3, 2) where square of the shape (4, 2)" in capsys.readouterr().err
+
+
+def test_on_the_cpu_a_step_may_change(capsys: pytest.CaptureFixture[str]) -> None:
+    script = Script("CPU")
+    script.run(script.branching)
+    assert capsys.readouterr().err == ""
+
+
+def test_labels_of_the_machine_are_long() -> None:
+    script, seen = Script(), list[torch.dtype]()
+
+    def step(batch: Tensor) -> None:
+        seen.append(batch.dtype)
+        script.model(torch.ones(1, 2))
+
+    script.run(step, [torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int16)])
+    assert seen == [torch.int64, torch.int16]
