@@ -218,6 +218,10 @@ def copy_with(model: nn.Module, memo: Memo, torch_device: torch.device | None = 
             copied = copy.deepcopy(model, memo)
             for own, made in functions:
                 _copy_held(own, made, memo)
+            for module in copied.modules():
+                vars(module).update(
+                    {name: _bound_anew(value, memo) for name, value in vars(module).items()}
+                )
     except REFUSALS as cause:
         raise error(
             "model-not-copied",
@@ -282,9 +286,20 @@ def _holds(function: FunctionType) -> bool:
 def _copy_held(own: FunctionType, made: FunctionType, memo: Memo) -> None:
     for cell, copied in zip(own.__closure__ or (), made.__closure__ or (), strict=True):
         if read_cell(cell) is not NOTHING:
-            copied.cell_contents = copy.deepcopy(cell.cell_contents, memo)
+            copied.cell_contents = _bound_anew(copy.deepcopy(cell.cell_contents, memo), memo)
     made.__defaults__ = copy.deepcopy(own.__defaults__, memo)
     made.__kwdefaults__ = copy.deepcopy(own.__kwdefaults__, memo)
+
+
+def _bound_anew(copied: object, memo: Memo) -> object:
+    """A copied method with the copy of its function, of which deepcopy does not know."""
+    if not isinstance(copied, MethodType):
+        return copied
+    function = copied.__func__
+    if isinstance(function, FunctionType) and _is_ours(function):
+        function = vars(function).get("__wrapped__", function)
+    made = memo.get(id(function))
+    return MethodType(made, copied.__self__) if isinstance(made, FunctionType) else copied
 
 
 def _is_ours(function: FunctionType) -> bool:
