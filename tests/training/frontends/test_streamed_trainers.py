@@ -22,6 +22,7 @@ from openwafer.training.plan_record import Mode
 from tests import forked
 from tests.training.frontends.trainers import (
     STREAM,
+    TIMES,
     Build,
     Left,
     apart,
@@ -187,3 +188,19 @@ def weighted_streamed(**given: Any) -> Trainer:
 def test_a_subclass_of_both_streams_the_trainer_of_a_user(tmp_path: Path) -> None:
     found = trained(make(weighted_streamed, arguments(tmp_path / "a")))
     assert apart(found, trained(make(Weighted, arguments(tmp_path / "b")))) == []
+
+
+def scalars(build: Build, folder: Path) -> dict[str, list[float]]:
+    """What TensorBoard finds, without times."""
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    build(arguments(folder, report_to=["tensorboard"])).train()
+    found = events.EventAccumulator(str(next(folder.rglob("events.*")).parent)).Reload()
+    names = [name for name in found.Tags()["scalars"] if not name.endswith(TIMES)]
+    return {name: [event.value for event in found.Scalars(name)] for name in names}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensorboard_is_told_the_same_numbers(tmp_path: Path) -> None:
+    found = scalars(streamed, tmp_path / "a")
+    assert len(found["train/loss"]) == 4
+    assert found == scalars(plain, tmp_path / "b")

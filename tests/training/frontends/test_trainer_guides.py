@@ -13,7 +13,7 @@ import torch
 from tests.wings import TESTS
 
 GUIDE = TESTS.parent / "docs/guide"
-PAGES = ("hugging-face.md",)
+PAGES = ("hugging-face.md", "lightning.md")
 
 
 def blocks_of(page: str) -> Iterator[str]:

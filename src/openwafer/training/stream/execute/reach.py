@@ -96,13 +96,14 @@ def _inside(found: Any, follow: Follow) -> Iterable[tuple[object, object]]:
 
 _LIBRARIES: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "openwafer"})
 # Of what torch keeps in a module, the hooks that run in a pass and the buffers are looked into.
+# The two at the end lead from a module of Lightning to all of its fit, and its copies have neither.
 PASSED_OVER: Final = frozenset(vars(nn.Module())) - {
     "_buffers",
     "_forward_hooks",
     "_forward_pre_hooks",
     "_backward_hooks",
     "_backward_pre_hooks",
-}
+} | {"_trainer", "_fabric"}
 # A model has this many objects rarely; beyond, nobody counts calls in them.
 MAX_OBJECTS: Final = 50_000
 
