@@ -279,6 +279,8 @@ class LoopHooks(ModelHooks):
         self.records.settle()
         self.weights.take()
         self.gradients.take()
+        for states in self._states.values():
+            states.take()
         return self.records
 
     def close(self, *, is_alone: bool) -> None:
@@ -377,11 +379,13 @@ class LoopHooks(ModelHooks):
 
     def _step(self, optimizer: Optimizer) -> None:
         self._take_states(optimizer)
+        self._states[optimizer].take()
         self.weights.take()
         self.gradients.take()
         if not self._is_overflown(optimizer):
             self.gradients.step(optimizer, _number(optimizer, "grad_scale", 1.0))
             self.weights.give()
+            self._states[optimizer].give()
 
     def _is_overflown(self, optimizer: Optimizer) -> bool:
         """Whether a ``GradScaler`` has told a fused optimizer to leave this step out."""

@@ -43,12 +43,14 @@ class Values:
         write: takes other values of that shape and dtype.
         scale: multiplies them by a number without reading them, or returns False.
         memory: returns memory that they are kept equal to, or ``None`` where there is none.
+        pointed: the same for who asks for an address or a storage, and not for a copy.
     """
 
     read: Callable[[], torch.Tensor]
     write: Callable[[torch.Tensor], None]
     scale: Callable[[float], bool] = lambda factor: False
     memory: Callable[[], torch.Tensor | None] = lambda: None
+    pointed: Callable[[], torch.Tensor | None] = lambda: None
 
 
 class Backing:
@@ -89,6 +91,10 @@ class Backing:
     def memory(self) -> torch.Tensor | None:
         """The values in memory to which the loop may point; see :class:`Values`."""
         return self._values.memory() if self._own is None else self._own
+
+    def pointed(self) -> torch.Tensor | None:
+        """The values in memory of which somebody wants the address; see :class:`Values`."""
+        return self._values.pointed() if self._own is None else self._own
 
     def leave(self, tensor: torch.Tensor | None = None) -> None:
         """Let the values be those of a tensor; without one, a copy of what they are now."""
@@ -208,6 +214,9 @@ class StoredTensor(torch.Tensor):
 
     def _pointed_to(self) -> torch.Tensor:
         memory = self._in_memory()
+        if memory is None:
+            self.memory = self.backing.pointed()
+            memory = self._in_memory()
         if memory is None:
             raise without_memory(self.backing.name)
         return memory

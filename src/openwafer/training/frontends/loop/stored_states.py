@@ -10,6 +10,7 @@ from torch import nn
 from openwafer.diagnostics import error
 from openwafer.training.frontends.loop.loop_records import LoopRecords
 from openwafer.training.frontends.loop.parameters import Backing, HeldBackings, StoredTensor, Values
+from openwafer.training.frontends.loop.values import Aliases, are_same_bits
 from openwafer.training.stream.link.optimizer_states import (
     give_states,
     state_of,
@@ -80,6 +81,7 @@ class StoredStates(MutableMapping[Any, Any]):
         self._parameters = parameters
         self._name_of = {id(parameter): name for name, parameter in parameters.items()}
         self._held = HeldBackings[tuple[str, str]]()
+        self._aliases = Aliases[tuple[str, str]]()
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise error(
@@ -139,10 +141,23 @@ class StoredStates(MutableMapping[Any, Any]):
         }
 
     def _backing(self, name: str, key: str, like: torch.Tensor) -> Backing:
-        values = Values(
-            lambda: self._read(name)[key],
-            lambda value: self._take(name, {**self._read(name), key: value}),
-        )
+        def read() -> torch.Tensor:
+            alias = self._aliases.get((name, key))
+            stored: torch.Tensor = self._read(name)[key] if alias is None else alias
+            return stored
+
+        def write(value: torch.Tensor) -> None:
+            alias = self._aliases.get((name, key))
+            if alias is not None:
+                alias.copy_(value)
+            self._take(name, {**self._read(name), key: value})
+
+        def pointed() -> torch.Tensor:
+            if self._aliases.get((name, key)) is None:
+                self._aliases.add((name, key), read().clone())
+            return read()
+
+        values = Values(read, write, pointed=pointed)
         return Backing(f"the state {key!r} of {name!r}", like, like.device, values)
 
     def _write(self, name: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -154,8 +169,9 @@ class StoredStates(MutableMapping[Any, Any]):
         for key in before:
             value = state.get(key)
             backing = value.backing if isinstance(value, StoredTensor) else None
-            if self._held.get((name, key)) is not backing:
+            if backing is None or self._held.get((name, key)) is not backing:
                 self._held.leave((name, key))
+                self._aliases.drop((name, key))
         self._take(name, written)
         return self._entries(name, self._read(name))
 
@@ -164,15 +180,29 @@ class StoredStates(MutableMapping[Any, Any]):
         take_states(self._records, self._updater, {name: state})
         self._records.note_counts((name,))
 
+    def take(self) -> None:
+        """States are about to be used: they are what the loop has made of memory that it holds."""
+        for (name, key), alias in self._aliases:
+            state = self._read(name)
+            if not are_same_bits(state[key], alias):
+                self._take(name, {**state, key: alias})
+        self._aliases.release()
+
+    def give(self) -> None:
+        """States are updated, and so is the memory of theirs that the loop holds."""
+        for (name, key), alias in self._aliases:
+            alias.copy_(self._read(name)[key])
+
     def take_all(self, states: Mapping[Any, Any]) -> None:
         """Take the states of all parameters from a mapping; those that it lacks begin anew."""
         self._records.settle()
         counts = self._updater.counts.num_updates
         found = {name: states.get(parameter, {}) for name, parameter in self._parameters.items()}
         begun = {name: state for name, state in found.items() if state or counts.get(name)}
-        for name, key in list(self._held):
+        for name, key in [*self._held, *(held for held, _ in self._aliases)]:
             if name in begun:
                 self._held.leave((name, key))
+                self._aliases.drop((name, key))
         take_states(self._records, self._updater, begun)
         self._records.note_counts(begun)
         self.others = {key: state for key, state in states.items() if id(key) not in self._name_of}

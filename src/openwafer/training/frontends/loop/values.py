@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Generic, TypeVar
 
 import torch
 from torch import nn
@@ -33,30 +34,32 @@ from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.records import has_master, write_weight
 from openwafer.training.torch_private import execution_engine, graph_task_id
 
+K = TypeVar("K")
 
-class Aliases:
-    """The memory of some parameters, by name.
 
-    What is written there is the parameter's. So it is kept, as a plain loop's parameter keeps it,
+class Aliases(Generic[K]):
+    """The memory of some tensors that are in the store, by name.
+
+    What is written there is the tensor's. So it is kept, as a plain loop's tensor keeps it,
     until :meth:`release` finds that nobody else holds it.
     """
 
     def __init__(self) -> None:
-        self._memory: dict[str, torch.Tensor] = {}
+        self._memory: dict[K, torch.Tensor] = {}
 
-    def add(self, name: str, tensor: torch.Tensor) -> None:
-        """The loop may hold the memory of a tensor, which is the parameter's."""
+    def add(self, name: K, tensor: torch.Tensor) -> None:
+        """The loop may hold the memory of a tensor, which is the stored one's."""
         self._memory[name] = tensor.detach()
 
-    def drop(self, name: str) -> None:
-        """What the loop may hold is no longer the parameter's."""
+    def drop(self, name: K) -> None:
+        """What the loop may hold is no longer the stored one's."""
         self._memory.pop(name, None)
 
-    def get(self, name: str) -> torch.Tensor | None:
-        """The parameter's memory."""
+    def get(self, name: K) -> torch.Tensor | None:
+        """The memory of a name."""
         return self._memory.get(name)
 
-    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def __iter__(self) -> Iterator[tuple[K, torch.Tensor]]:
         yield from tuple(self._memory.items())
 
     def release(self) -> None:
@@ -93,7 +96,7 @@ class StoredWeights(WeightsHome):
         self._records = records
         self._parameters = parameters
         self._held = HeldBackings[tuple[str, torch.device]]()
-        self._aliases = Aliases()
+        self._aliases = Aliases[str]()
 
     def get(self, name: str, device: torch.device | None = None) -> Backing:
         """The weights of a parameter, as a plain loop would have them on a device."""
@@ -164,7 +167,7 @@ class StoredWeights(WeightsHome):
         with self._execution.device.host_section():
             for name, alias in self._aliases:
                 with self._lent(name) as weights:
-                    is_written = not _are_same_bits(weights, alias.to(weights.device))
+                    is_written = not are_same_bits(weights, alias.to(weights.device))
                 if is_written:
                     self.write(name, alias)
             self._aliases.release()
@@ -220,7 +223,7 @@ class StoredGradients(GradientsHome):
         self._trained = frozenset().union(*self._names.values())
         self._systems = systems
         self._held = HeldBackings[str]()
-        self._aliases = Aliases()
+        self._aliases = Aliases[str]()
         self._applied: set[str] = set()
         self._zeros: set[str] = set()
         # Those to which the updates of the last step write, which may be still to be made.
@@ -545,7 +548,7 @@ class StoredGradients(GradientsHome):
         return set().union(*(self._names[optimizer] for optimizer in writing))
 
 
-def _are_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+def are_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(flat(one).view(torch.uint8), flat(other).view(torch.uint8))
 
 
