@@ -15,7 +15,7 @@ from openwafer.sdk.fabric import Scope, Simulator
 from openwafer.sdk.host import Runtime, RuntimeOptions
 from openwafer.sdk.host.final_state import FinalState, difference
 from openwafer.sdk.host.operations import CopyTo, Stop
-from openwafer.sdk.host.record import HOST_OPERATIONS
+from openwafer.sdk.host.record import HOST_OPERATIONS, record_of_environment
 from openwafer.sdk.host.replay import replay
 from openwafer.sdk.program.digest import digest_of
 from tests.sdk.door.small_program import small_program
@@ -164,6 +164,15 @@ def test_a_file_that_is_cut_anywhere_is_refused(path: Path) -> None:
         cut.write_bytes(whole[:length])
         with pytest.raises(OpenwaferError, match=r"is damaged(.|\n)*or cut|no Arrow IPC file"):
             read_record(cut)
+
+
+def test_records_of_a_folder_go_on_behind_the_highest_number(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENWAFER_RECORD", str(path.parent))
+    for name in ("0000.record", ".0006.0123abcd.record", "mine.record"):
+        path.with_name(name).touch()
+    assert record_of_environment() == path.with_name("0007.record")
 
 
 def test_what_a_killed_process_has_left_is_removed_by_the_next_run(path: Path) -> None:
