@@ -84,10 +84,10 @@ def test_a_model_that_is_built_otherwise_by_now_is_walked(
     config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert isinstance(config.model, UserModule)
-    model = replace(config.model, factory=f"{HERE}:told_as_deep_as_the_environment_says")
+    model = replace(config.model, factory=f"{HERE}:told_with_the_dropout_of_the_environment")
     config = replace(config, model=model)
-    for num_layers in ("1", "2"):
-        monkeypatch.setenv("NUM_LAYERS", num_layers)
+    for dropout in ("0.1", "0.2"):
+        monkeypatch.setenv("DROPOUT", dropout)
         assert num_forwards(config) > 0
 
 

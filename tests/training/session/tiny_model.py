@@ -51,8 +51,8 @@ class RememberedModel(TinyModel):
 class ToldModel(TinyModel):
     """Adds a byte to a file in each forward, which a plan cannot take back."""
 
-    def __init__(self, path: str, num_layers: int = 2) -> None:
-        super().__init__(num_layers=num_layers)
+    def __init__(self, path: str, dropout: float = 0.1) -> None:
+        super().__init__(dropout=dropout)
         self.path = path
 
     def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
@@ -62,9 +62,9 @@ class ToldModel(TinyModel):
         return super().forward(input_ids, labels)
 
 
-def told_as_deep_as_the_environment_says(path: str) -> ToldModel:
+def told_with_the_dropout_of_the_environment(path: str) -> ToldModel:
     """A factory whose models are not alike."""
-    return ToldModel(path, int(os.environ["NUM_LAYERS"]))
+    return ToldModel(path, float(os.environ["DROPOUT"]))
 
 
 class CountingModel(TinyModel):
