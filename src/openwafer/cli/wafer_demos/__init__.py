@@ -11,6 +11,8 @@ from openwafer.diagnostics import error
 
 DEMOS: Final = {
     "heat": "heat in a plate: a 5-point stencil, a cell on each PE",
+    "life": "the game of life: a cell on each PE, eight neighbours by four messages",
+    "porous": "flow through a porous medium: conjugate gradients without a matrix",
     "wave": "a seismic shot: a 25-point stencil, a column of cells on each PE",
 }
 """Name to what is shown. Each is a module of this name with ``run(arch)``."""

@@ -20,25 +20,37 @@ if TYPE_CHECKING:
     from openwafer.sdk.kernels.matrix_vector import GemvPlan, gemv, plan_gemv
     from openwafer.sdk.kernels.precision import Precision
     from openwafer.sdk.kernels.running import Result
+    from openwafer.sdk.kernels.solvers import (
+        ConjugateGradientsPlan,
+        Fluxes,
+        Solution,
+        conjugate_gradients,
+        plan_conjugate_gradients,
+    )
     from openwafer.sdk.kernels.stencils import Source, Stencil, StencilPlan, plan_stencil, stencil
     from openwafer.sdk.kernels.trees import Shape, Tree
 
 __all__ = [
     "CollectivePlan",
+    "ConjugateGradientsPlan",
+    "Fluxes",
     "GemmPlan",
     "GemvPlan",
     "Precision",
     "Result",
     "Shape",
+    "Solution",
     "Source",
     "Stencil",
     "StencilPlan",
     "Tree",
     "all_reduce",
     "broadcast",
+    "conjugate_gradients",
     "gemm",
     "gemv",
     "plan_collective",
+    "plan_conjugate_gradients",
     "plan_gemm",
     "plan_gemv",
     "plan_stencil",
@@ -51,6 +63,8 @@ _PLACES: Final = MappingProxyType(
     {
         **dict.fromkeys(("CollectivePlan", "plan_collective"), "collectives"),
         **dict.fromkeys(("all_reduce", "broadcast", "reduce"), "collectives"),
+        **dict.fromkeys(("ConjugateGradientsPlan", "Fluxes", "Solution"), "solvers"),
+        **dict.fromkeys(("conjugate_gradients", "plan_conjugate_gradients"), "solvers"),
         **dict.fromkeys(("GemmPlan", "gemm", "plan_gemm"), "matrix_matrix"),
         **dict.fromkeys(("GemvPlan", "gemv", "plan_gemv"), "matrix_vector"),
         "Precision": "precision",
