@@ -2,7 +2,6 @@
 
 import tracemalloc
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from openwafer.sdk.host.line_cycles import BookedRun, Line
 from openwafer.sdk.profile import Grouping, profile_of
 from openwafer.sdk.profile.folding import group_times
 from openwafer.sdk.profile.model import line_of
+from openwafer.sdk.profile.taking import MAX_GROUPS, check_groups
 from tests.sdk.door.small_program import small_program
 
 SIDE = 96
@@ -87,13 +87,18 @@ def test_a_profile_holds_little_of_each_pe(booked: BookedRun) -> None:
     assert peak_bytes < 4 * of_a_stretch + 500 * SIDE**2
 
 
-def test_as_many_groups_as_a_wafer_has_pes_are_refused(tmp_path: Path) -> None:
-    with small_program(tmp_path, 129, 128).run(profile=True) as run:
-        with pytest.raises(OpenwaferError) as raised:
-            run.profile(by=Grouping.PE)
-        assert [one.num_pes for one in run.profile(0, by="pe").groups] == 129 * [1]
-    assert "16,512 PEs, each a group of its own: a profile has at most 16,384" in str(raised.value)
+def test_as_many_groups_as_a_wafer_has_pes_are_refused() -> None:
+    check_groups(MAX_GROUPS, Grouping.PE)
+    check_groups(750 * 994, Grouping.IMAGE)
+    with pytest.raises(OpenwaferError) as raised:
+        check_groups(750 * 994, Grouping.PE)
+    assert "745,500 PEs, each a group of its own: a profile has at most 16,384" in str(raised.value)
     assert "--rectangle" in str(raised.value)
+
+
+def test_a_profile_refuses_them_before_it_does_anything(booked: BookedRun) -> None:
+    with pytest.raises(OpenwaferError, match="each a group of its own"):
+        profile_of(booked, np.zeros(MAX_GROUPS + 1, np.int64), Grouping.PE)
 
 
 def test_lines_of_many_pes_are_sums_of_those_of_few(booked: BookedRun) -> None:

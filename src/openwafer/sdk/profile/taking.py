@@ -46,7 +46,7 @@ class Grouping(StrEnum):
 
 
 def profile_of(
-    run: BookedRun, pes: Sequence[int] | None = None, by: Grouping = Grouping.FILE
+    run: BookedRun, pes: Sequence[int] | Pes | None = None, by: Grouping = Grouping.FILE
 ) -> model.Profile:
     """The profile of a run up to now.
 
