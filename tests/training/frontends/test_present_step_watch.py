@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.training.frontends.present import cstorch
-from tests.training.frontends.present_scripts import executor_of
+from tests.training.frontends.present_scripts import PresentScript, adamw, executor_of
+from tests.training.frontends.session_scripts import clip
 
 Step = Callable[[Tensor], Any]
 
@@ -89,6 +90,19 @@ def test_a_batch_of_another_shape_is_told(capsys: pytest.CaptureFixture[str]) ->
     script = Script()
     script.run(script.alike, [torch.ones(4, 2), torch.ones(3, 2)])
     assert "square of the shape (3, 2) where square of the shape (4, 2)" in capsys.readouterr().err
+
+
+class OnMachine(PresentScript):
+    """The training run of the other tests, which begins to stream in its first step."""
+
+    kind = "CSX"
+
+
+def test_steps_of_a_model_that_begins_to_stream_are_alike(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    OnMachine(adamw, clip).train()
+    assert capsys.readouterr().err == ""
 
 
 def test_on_the_cpu_a_step_may_change(capsys: pytest.CaptureFixture[str]) -> None:
