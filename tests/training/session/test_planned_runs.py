@@ -18,7 +18,6 @@ from openwafer.training.plan_record import (
 )
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config_sections import BatchConfig, StreamingConfig
-from openwafer.training.stream.plan import walks
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.tiny_runs import GPT, TinyData, tiny_config, train_quietly
 
@@ -40,7 +39,6 @@ def test_a_model_that_fits_is_resident(data: TinyData, tmp_path: Path) -> None:
 def test_the_plan_before_a_run_is_the_plan_of_the_run(data: TinyData, tmp_path: Path) -> None:
     config = replace(tiny_config(data, tmp_path, StoreTier.DISK), model=GPT)
     before = asdict(plan(config))
-    walks.forget()
     during = asdict(PLAN.read(train_quietly(config).folder))
     # Times are measured, if only once a process, and so is what the process holds.
     for key in ("predicted_step_seconds", "step_limit", "predicted_host_bytes"):

@@ -1,8 +1,6 @@
 """A model of a user's own, small enough that planning it takes little time."""
 
-import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -46,25 +44,6 @@ class RememberedModel(TinyModel):
     def __init__(self) -> None:
         super().__init__()
         self.built.append(self)
-
-
-class ToldModel(TinyModel):
-    """Adds a byte to a file in each forward, which a plan cannot take back."""
-
-    def __init__(self, path: str, dropout: float = 0.1) -> None:
-        super().__init__(dropout=dropout)
-        self.path = path
-
-    def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
-        """As its parent."""
-        with Path(self.path).open("ab") as file:
-            file.write(b".")
-        return super().forward(input_ids, labels)
-
-
-def told_with_the_dropout_of_the_environment(path: str) -> ToldModel:
-    """A factory whose models are not alike."""
-    return ToldModel(path, float(os.environ["DROPOUT"]))
 
 
 class CountingModel(TinyModel):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -219,37 +219,10 @@ def make_workload(model: nn.Module, config: RunConfig, vocab_size: int) -> Workl
         loss_of=run,
         autocast_dtype=config.precision.autocast_dtype,
         allocation=keeping_freed_memory,
-        description=_description(config, vocab_size),
     )
     for method in config.methods():
         workload = method.planned(workload)
     return workload
-
-
-# What forwards and backwards of a step do not depend on.
-_BESIDE_THE_STEP: Final = frozenset(
-    {
-        *("name", "folder", "data", "log_every", "trace_steps", "checkpoint", "evaluate"),
-        *("optimizer", "schedule", "loss_scale", "clip_norm", "device_memory", "streaming"),
-        *("reduction", "store_systems", "systems_timeout"),
-    }
-)
-
-
-def _description(config: RunConfig, vocab_size: int) -> tuple[object, ...]:
-    """What decides the model of a run and the passes of its step."""
-    # Of a method a step may depend on how many there are.
-    beside = _BESIDE_THE_STEP if config.methods() else _BESIDE_THE_STEP | {"steps"}
-    deciding = {
-        one.name: getattr(config, one.name) for one in fields(config) if one.name not in beside
-    }
-    return (
-        type(config),
-        vocab_size,
-        deciding,
-        config.optimizer.frozen,
-        config.data.cross_documents,
-    )
 
 
 def largest_block(config: RunConfig) -> range:

@@ -44,7 +44,6 @@ from openwafer.training.stream.plan.operators import (
     CountingMeter,
     StepCalls,
 )
-from openwafer.training.stream.plan.walks import remembered
 from openwafer.training.stream.plan.workload import Workload, hollow_copy, placed
 from openwafer.training.stream.schedule import Kind, Schedule, UpdateTiming, Visit
 from openwafer.training.torch_private import (
@@ -217,14 +216,7 @@ class DryStep:
 
     def run(self) -> DryRun:
         """Run the step and say what it needs."""
-        return remembered(self.workload, self._asked, lambda: faked(partial(_walk, self)))
-
-    @property
-    def _asked(self) -> tuple[object, ...]:
-        """What decides beside the model, its batches and its loss."""
-        work = self.workload
-        step = work.autocast_dtype, work.is_graded, work.meets_others
-        return step, self.split, self.layouts, self.torch_device, self.settings
+        return faked(partial(_walk, self))
 
     def harmless_changes(self) -> tuple[str, ...]:
         """Names of what forwards change that systems may each have for themselves."""
@@ -243,9 +235,6 @@ class DryStep:
             whole run if they are like those before them; calls, gradients and host bytes lack
             theirs.
         """
-        return remembered(self.workload, self._asked, self._shortened)
-
-    def _shortened(self) -> DryRun | None:
         split, layouts = with_one_array(self.split, self.layouts, self.settings.skipped)
         try:
             with RememberingFakeMode(allow_non_fake_inputs=True) as mode:
@@ -641,5 +630,4 @@ def resident_run(
         calls = StepCalls(meter.take_calls())
         return ResidentRun(meter.peak_bytes, weights_bytes, activation_bytes, calls)
 
-    asked = workload.autocast_dtype, layers, torch_device
-    return remembered(workload, asked, lambda: faked(walk))
+    return faked(walk)

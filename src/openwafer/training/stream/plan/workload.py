@@ -91,8 +91,6 @@ class Workload:
         is_graded: whether backward follows, or the batches are only evaluated.
         held_gradients: what some steps hold beside what this one shows.
         meets_others: whether micro-batches that are not shown come between two of these.
-        description: what model, batches and loss were made from, equal where they are alike;
-            ``None`` where nobody can say.
     """
 
     model: nn.Module
@@ -103,7 +101,6 @@ class Workload:
     is_graded: bool = True
     held_gradients: HeldGradients = HeldGradients()
     meets_others: bool = False
-    description: object = None
 
 
 def placed(batch: Batch, mode: FakeTensorMode | None, torch_device: torch.device) -> Batch:
