@@ -25,7 +25,9 @@ _Runs = Callable[..., Trail]
 
 def counted(run: _Runs, module: Module, argument: int = 7) -> tuple[Counts, Trail]:
     """The counters behind a run of the first entry, and what else it left."""
-    counts = np.zeros(len(list(counters_of(module, WSE2))), np.int64)
+    # Before them are those of kinds of operations.
+    all_counts = np.zeros(mailbox.KIND_COUNTS + len(list(counters_of(module, WSE2))), np.int64)
+    counts = all_counts[mailbox.KIND_COUNTS :]
     box = {mailbox.COUNTS: counts.ctypes.data}
     return counts, run(arguments=[argument], box=box)
 
