@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from openwafer.diagnostics import did_you_mean, error
 from openwafer.training.frontends.present import backends
 from openwafer.training.frontends.scripts.loss_scale import UnscaledLoss
+from openwafer.training.store.update_rules.optimizers import parameters_of
 
 __all__ = [
     "GradScaler",
@@ -107,28 +108,16 @@ def autocast(dtype: torch.dtype | None = None) -> Iterator[None]:
 
 
 class GradScaler(UnscaledLoss):
-    """Gives a loss as it is; see :class:`UnscaledLoss`.
+    """Gives a loss as it is; see :class:`UnscaledLoss`."""
 
-    Args:
-        loss_scale: ``"dynamic"``, a number or None; kept for the state alone.
-        max_gradient_norm: to which the gradients of a step are clipped.
-        others: how a dynamic scale changes; there is none to change.
-    """
-
-    def __init__(
-        self,
-        loss_scale: float | str | None = None,
-        *,
-        max_gradient_norm: float | None = None,
-        **others: Any,
-    ) -> None:
+    def __init__(self, loss_scale: float | str | None = None, **options: Any) -> None:
         backends.current("cstorch.amp.GradScaler")
-        self._loss_scale, self._max_gradient_norm = loss_scale, max_gradient_norm
+        super().__init__(loss_scale, **options)
 
     def step(self, optimizer: Optimizer) -> Any:
         """Clip the gradients where that was asked for, and take the optimizer's step."""
-        if self._max_gradient_norm is not None:
-            nn.utils.clip_grad_norm_(_parameters(optimizer), self._max_gradient_norm)
+        if self.max_gradient_norm is not None:
+            nn.utils.clip_grad_norm_(parameters_of(optimizer), self.max_gradient_norm)
         return super().step(optimizer)
 
     def get_num_skipped_steps(self) -> torch.Tensor:
@@ -137,11 +126,11 @@ class GradScaler(UnscaledLoss):
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps: the scale that the script gave."""
-        return {"loss_scale": self._loss_scale}
+        return {"loss_scale": self.loss_scale}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the scale that :meth:`state_dict` gave."""
-        self._loss_scale = state_dict.get("loss_scale", self._loss_scale)
+        self.loss_scale = state_dict.get("loss_scale", self.loss_scale)
 
 
 def optimizer_step(
@@ -175,15 +164,11 @@ def optimizer_step(
     for one in optimizers:
         grad_scaler.unscale_(one)
         if max_gradient_norm is not None:
-            nn.utils.clip_grad_norm_(_parameters(one), max_gradient_norm)
+            nn.utils.clip_grad_norm_(parameters_of(one), max_gradient_norm)
         elif max_gradient_value is not None:
-            nn.utils.clip_grad_value_(_parameters(one), max_gradient_value)
+            nn.utils.clip_grad_value_(parameters_of(one), max_gradient_value)
     for one in optimizers:
         grad_scaler.step(one)
     grad_scaler.update()
     for one in optimizers:
         one.zero_grad()
-
-
-def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -16,6 +16,7 @@ from openwafer.diagnostics import did_you_mean, error
 from openwafer.training.frontends.scripts.closures import StepClosures
 from openwafer.training.frontends.scripts.compiler import CompilerSettings
 from openwafer.training.frontends.scripts.program import Room, ScriptProgram, kind_of
+from openwafer.training.store.update_rules.optimizers import parameters_of
 
 if TYPE_CHECKING:
     from openwafer.training.frontends.present.executor import DataExecutor
@@ -191,8 +192,7 @@ class Backend:
 
 def is_over(optimizer: Optimizer, parameters: Collection[int]) -> bool:
     """Whether an optimizer has one of the parameters, given by their `id`."""
-    groups = optimizer.param_groups
-    return any(id(parameter) in parameters for group in groups for parameter in group["params"])
+    return any(id(parameter) in parameters for parameter in parameters_of(optimizer))
 
 
 class _Process:

@@ -35,6 +35,7 @@ class Metric(nn.Module):
     """
 
     registry: ClassVar[dict[str, list["Metric"]]] = defaultdict(list)
+    _dtype: torch.dtype | None = None
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__()
@@ -72,6 +73,10 @@ class Metric(nn.Module):
     def _sum(self, name: str, value: Tensor | float) -> None:
         getattr(self, name).add_(value.to(self._device) if torch.is_tensor(value) else value)
 
+    def _cast(self, found: Tensor) -> Tensor:
+        """As the last update asked for it."""
+        return found if self._dtype is None else found.to(self._dtype)
+
     @property
     def _device(self) -> torch.device:
         return next(self.buffers()).device
@@ -94,13 +99,11 @@ class _Ratio(Metric):
         """Begin anew."""
         self.register_state("total", torch.zeros(()))
         self.register_state("count", torch.zeros(()))
-        self.num_updates = 0
-        self._dtype: torch.dtype | None = None
+        self.num_updates, self._dtype = 0, None
 
     def compute(self) -> Tensor:
         """The sum of all updates, divided by their count."""
-        found = self.total / self.count
-        return found if self._dtype is None else found.to(self._dtype)
+        return self._cast(self.total / self.count)
 
     def _add(self, total: Tensor, count: Tensor | float, dtype: torch.dtype | None) -> None:
         self._dtype = dtype
@@ -142,8 +145,7 @@ class PerplexityMetric(_Ratio):
 
     def compute(self) -> Tensor:
         """See the class."""
-        found = torch.exp(self.total / self.count)
-        return found if self._dtype is None else found.to(self._dtype)
+        return self._cast(torch.exp(self.total / self.count))
 
 
 class MeanMetric(_Ratio):
@@ -186,8 +188,7 @@ class _Confusion(Metric):
     def reset(self) -> None:
         """Begin anew."""
         self.register_state("confusion_matrix", torch.zeros(self.num_classes, self.num_classes))
-        self.num_updates = 0
-        self._dtype: torch.dtype | None = None
+        self.num_updates, self._dtype = 0, None
 
     def update(
         self,
@@ -210,9 +211,6 @@ class _Confusion(Metric):
         counts = matrix.diagonal(), matrix.sum(dim=1), matrix.sum(dim=0)
         hits, labels, predictions = (count[self._kept] for count in counts)
         return hits, labels, predictions
-
-    def _cast(self, found: Tensor) -> Tensor:
-        return found if self._dtype is None else found.to(self._dtype)
 
 
 class MeanIOUMetric(_Confusion):

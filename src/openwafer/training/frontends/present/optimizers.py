@@ -13,6 +13,7 @@ from openwafer.training.frontends.scripts.optimizers import (
     PreinitializedOptimizer,
     State,
     adam_options,
+    are_betas,
     require,
 )
 from openwafer.training.store.update_rules.optimizers import update_by_lion
@@ -69,6 +70,13 @@ class Adam(EpsilonHatAdam, Optimizer):
         super().__init__([_with_decay_as_l2(group) for group in _groups(params)], options)
 
 
+def _decayed(weight: Tensor, gradient: Tensor, group: Mapping[str, Any]) -> Tensor:
+    """The gradient, or with `maximize` its negative, and the weight decay that is added to it."""
+    change = -gradient if group.get("maximize") else gradient
+    decay: float | Tensor = group["weight_decay"]
+    return change + weight * decay
+
+
 def _groups(params: Iterable[Any]) -> list[dict[str, Any]]:
     listed = list(params)
     return listed if listed and isinstance(listed[0], dict) else [{"params": listed}]
@@ -115,8 +123,7 @@ class SGD(Optimizer):
 
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: State) -> None:
         """See :class:`PreinitializedOptimizer`."""
-        change = -gradient if group["maximize"] else gradient
-        change = change + weight * group["weight_decay"]
+        change = _decayed(weight, gradient, group)
         momentum = group["momentum"]
         if momentum:
             moving = state["momentum_buffer"].mul_(momentum)
@@ -136,7 +143,7 @@ class Lion(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         options = {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay}
-        are_right = lr >= 0 and weight_decay >= 0 and all(0 <= beta < 1 for beta in betas)
+        are_right = lr >= 0 and weight_decay >= 0 and are_betas(betas)
         require("Lion", are_right, **options)
         super().__init__(params, options)
 
@@ -166,7 +173,7 @@ class Lamb(Optimizer):
         adam: bool = False,
     ) -> None:
         options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
-        are_right = lr >= 0 and eps >= 0 and all(0 <= beta < 1 for beta in betas)
+        are_right = lr >= 0 and eps >= 0 and are_betas(betas)
         require("Lamb", are_right, **options)
         super().__init__(params, {**options, "adam": adam})
 
@@ -220,7 +227,7 @@ class RMSprop(Optimizer):
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: State) -> None:
         """See :class:`PreinitializedOptimizer`."""
         alpha = group["alpha"]
-        change = gradient + weight * group["weight_decay"]
+        change = _decayed(weight, gradient, group)
         square = state["square_avg"].mul_(alpha).addcmul_(change, change, value=1 - alpha)
         if group["centered"]:
             mean = state["grad_avg"].mul_(alpha).add_(change, alpha=1 - alpha)
@@ -263,8 +270,7 @@ class Adagrad(Optimizer):
 
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: State) -> None:
         """See :class:`PreinitializedOptimizer`."""
-        change = -gradient if group["maximize"] else gradient
-        change = change + weight * group["weight_decay"]
+        change = _decayed(weight, gradient, group)
         rate = group["lr"] / (1 + state["step"] * group["lr_decay"])
         state["step"].add_(1)
         root = state["sum"].addcmul_(change, change).sqrt().add_(group["eps"])
@@ -294,8 +300,7 @@ class Adadelta(Optimizer):
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: State) -> None:
         """See :class:`PreinitializedOptimizer`."""
         rho, eps = group["rho"], group["eps"]
-        change = -gradient if group["maximize"] else gradient
-        change = change + weight * group["weight_decay"]
+        change = _decayed(weight, gradient, group)
         square = state["square_avg"].mul_(rho).addcmul_(change, change, value=1 - rho)
         moved = state["acc_delta"]
         delta = moved.add(eps).sqrt_().div_(square.add(eps).sqrt_()).mul_(change)
@@ -316,7 +321,7 @@ class Adamax(Optimizer):
         maximize: bool = False,
     ) -> None:
         options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
-        are_right = lr >= 0 and eps >= 0 and all(0 <= beta < 1 for beta in betas)
+        are_right = lr >= 0 and eps >= 0 and are_betas(betas)
         require("Adamax", are_right, **options)
         super().__init__(params, {**options, "maximize": maximize})
 
@@ -328,8 +333,7 @@ class Adamax(Optimizer):
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: State) -> None:
         """See :class:`PreinitializedOptimizer`."""
         beta1, beta2 = group["betas"]
-        change = -gradient if group["maximize"] else gradient
-        change = change + weight * group["weight_decay"]
+        change = _decayed(weight, gradient, group)
         mean = state["exp_avg"].mul_(beta1).add_(change, alpha=1 - beta1)
         largest = state["exp_inf"].mul_(beta2)
         largest.copy_(torch.maximum(largest, change.abs().add_(group["eps"])))

@@ -7,7 +7,22 @@ from torch.optim import Optimizer
 
 
 class UnscaledLoss:
-    """The calls of torch's GradScaler; in fp32 a scale of the loss and its inverse cancel."""
+    """The calls of torch's GradScaler; in fp32 a scale of the loss and its inverse cancel.
+
+    Args:
+        loss_scale: ``"dynamic"``, a number or None; kept for the state alone.
+        max_gradient_norm: to which the gradients of a step are clipped.
+        others: how a dynamic scale changes; there is none to change.
+    """
+
+    def __init__(
+        self,
+        loss_scale: float | str | None = None,
+        *,
+        max_gradient_norm: float | None = None,
+        **others: Any,
+    ) -> None:
+        self.loss_scale, self.max_gradient_norm = loss_scale, max_gradient_norm
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss."""

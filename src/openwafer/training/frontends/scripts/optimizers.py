@@ -103,7 +103,7 @@ def adam_options(
         OpenwaferError: ``optimizer-option``.
     """
     beta1, beta2 = betas
-    are_right = lr >= 0 and eps >= 0 and 0 <= beta1 < 1 and 0 <= beta2 < 1
+    are_right = lr >= 0 and eps >= 0 and are_betas((beta1, beta2))
     require(name, are_right, lr=lr, betas=(beta1, beta2), eps=eps)
     options = {"lr": lr, "betas": (beta1, beta2), "eps": eps}
     absent = {
@@ -113,6 +113,11 @@ def adam_options(
         "amsgrad": False,
     }
     return {**options, **absent, **others}
+
+
+def are_betas(betas: Iterable[float]) -> bool:
+    """Whether each may be the share that a moving average keeps."""
+    return all(0 <= beta < 1 for beta in betas)
 
 
 def require(name: str, are_right: bool, **options: object) -> None:

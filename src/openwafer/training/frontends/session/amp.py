@@ -11,25 +11,12 @@ __all__ = ["GradScaler", "get_init_params", "load_state_dict", "state_dict"]
 
 
 class GradScaler(UnscaledLoss):
-    """Gives a loss as it is: in fp32 a scale of the loss and its inverse in the step cancel.
+    """Gives a loss as it is; see :class:`UnscaledLoss`."""
 
-    Args:
-        loss_scale: ``"dynamic"``, a number or None; kept for the state alone.
-        max_gradient_norm: to which the gradients of a step are clipped.
-        others: how a dynamic scale changes; there is none to change.
-    """
-
-    def __init__(
-        self,
-        loss_scale: float | str | None = None,
-        *,
-        max_gradient_norm: float | None = None,
-        **others: Any,
-    ) -> None:
+    def __init__(self, loss_scale: float | str | None = None, **options: Any) -> None:
         running = program.current("amp.GradScaler")
-        running.max_gradient_norm = max_gradient_norm
-        running.loss_scale = loss_scale
-        self.loss_scale = loss_scale
+        super().__init__(loss_scale, **options)
+        running.loss_scale, running.max_gradient_norm = self.loss_scale, self.max_gradient_norm
 
     def __call__(self, loss: torch.Tensor) -> torch.Tensor:
         return loss

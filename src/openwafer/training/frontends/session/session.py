@@ -14,6 +14,7 @@ from openwafer.training.frontends.scripts.closures import Closure, StepClosures
 from openwafer.training.frontends.session import modes, program
 from openwafer.training.frontends.session.loader import DataLoader
 from openwafer.training.frontends.session.lr_scheduler import set_rate
+from openwafer.training.store.update_rules.optimizers import parameters_of
 
 
 class Session:
@@ -118,7 +119,7 @@ class Session:
             self.streamed.clip_grad_norm_(self._program.max_gradient_norm)
         clipper = vars(optimizer).get("gradient_clipper")
         if clipper is not None:
-            clipper([p for group in optimizer.param_groups for p in group["params"]])
+            clipper(parameters_of(optimizer))
 
     def _require_steps(self) -> None:
         if self._is_training and not self._num_updates:

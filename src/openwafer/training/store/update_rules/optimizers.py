@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import counted, did_you_mean, error
@@ -108,6 +109,11 @@ def _update_by_lamb(
     is_defined = (weight_norm > 0) & (norm > 0)
     ratio = torch.where(is_defined, weight_norm / norm, torch.ones_like(norm))
     weight.sub_(direction.mul_(ratio * group["lr"]))
+
+
+def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
+    """The parameters of all groups, in their order."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import laid_out_like
-from openwafer.training.store.update_rules.optimizers import Lamb, Lion
+from openwafer.training.store.update_rules.optimizers import Lamb, Lion, parameters_of
 from openwafer.training.store.update_rules.rules import NUMBER_DTYPES, Cutting, StateSpec
 from openwafer.training.store.update_rules.update_pass import AVERAGE, LOW_BITS, TIE_BITS
 from openwafer.training.torch_private import FakeTensor
@@ -89,7 +89,7 @@ class Snapshot:
     @classmethod
     def of(cls, optimizer: Optimizer) -> "Snapshot":
         """Copies of everything, so that nobody can change it any more."""
-        written = [vars(p) for group in optimizer.param_groups for p in group["params"]]
+        written = [vars(p) for p in parameters_of(optimizer)]
         return cls(
             type(optimizer),
             copy.deepcopy(own_attributes(optimizer)),
@@ -147,7 +147,7 @@ def _preinitialize(optimizer: Optimizer) -> None:
     """Give parameters with a gradient the states that such an optimizer makes of all at once."""
     preinitialize = getattr(type(optimizer), PREINITIALIZE, None)
     held = {one: dict(state) for one, state in optimizer.state.items() if state}
-    trained = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    trained = [p for p in parameters_of(optimizer) if p.grad is not None]
     bare = [one for one in trained if one not in held]
     if preinitialize is None or not bare:
         return

@@ -18,6 +18,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.store.update_rules.optimizers import parameters_of
 from openwafer.training.store.update_rules.own_step import (
     KnownStates,
     OwnStepRule,
@@ -66,7 +67,7 @@ def _needs_closure(kind: type[Optimizer]) -> bool:
 
 def _require_no_parameters(optimizer: Optimizer) -> None:
     """An attribute that knows the model's parameters would not know those of the store."""
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    held = {id(p) for p in parameters_of(optimizer)}
     for name, value in own_attributes(optimizer).items():
         for leaf in map(_owner, _leaves(value)):
             is_known = id(leaf) in held or (isinstance(leaf, int) and leaf in held)
@@ -172,7 +173,7 @@ class _Trial:
         missed = {0: 0, MISSED_LATER: len(gradients) - 1}.get(number)
         has_gradient = [index != missed for index in range(len(gradients))]
         for parameter, gradient, has in zip(
-            _parameters(self._plain), gradients, has_gradient, strict=True
+            parameters_of(self._plain), gradients, has_gradient, strict=True
         ):
             parameter.grad = gradient.clone() if has else None
         before = torch.get_rng_state()
@@ -185,7 +186,7 @@ class _Trial:
 
     def _note_gradients(self, given: Sequence[torch.Tensor], has_gradient: Sequence[bool]) -> None:
         for parameter, gradient, has in zip(
-            _parameters(self._plain), given, has_gradient, strict=True
+            parameters_of(self._plain), given, has_gradient, strict=True
         ):
             if has is (parameter.grad is None):
                 raise self._refusal("its step takes gradients away, or makes some")
@@ -196,7 +197,7 @@ class _Trial:
         try:
             take_step(optimizer)
         except Exception as cause:
-            if "NoneType" in str(cause) and any(p.grad is None for p in _parameters(optimizer)):
+            if "NoneType" in str(cause) and any(p.grad is None for p in parameters_of(optimizer)):
                 raise self._refusal(
                     "its step fails where a parameter has no gradient, as one may that a backward "
                     f"did not reach ({cause})",
@@ -223,14 +224,16 @@ class _Trial:
                     raise self._refusal(f"{why}{type(cause).__name__}: {cause}") from cause
 
     def _compare(self) -> None:
-        twins = zip(_parameters(self._plain), _parameters(self._live), self._stored, strict=True)
+        twins = zip(
+            parameters_of(self._plain), parameters_of(self._live), self._stored, strict=True
+        )
         for plain, live, stored in twins:
             if self._live.state.get(live):
                 raise self._refusal("its step makes states for parameters without a gradient")
             if not _same(plain.detach(), stored.weight):
                 raise self._apart("the weights of small tensors")
             self._compare_states(self._plain.state.get(plain, {}), plain, stored)
-        if not self._plain.state.keys() <= set(_parameters(self._plain)):
+        if not self._plain.state.keys() <= set(parameters_of(self._plain)):
             raise self._refusal("it has states that are no parameter's")
         groups = [[hyper_parameters(g) for g in o.param_groups] for o in (self._plain, self._live)]
         for name in sorted({name for group in groups[0] for name in group}):
@@ -266,10 +269,6 @@ class _Trial:
 
     def _refusal(self, why: str, *, help_text: str | None = None) -> OpenwaferError:
         return unsupported(self._kind, why, help_text=help_text)
-
-
-def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _update(rule: OwnStepRule, stored: _Stored, gradient: torch.Tensor) -> None:

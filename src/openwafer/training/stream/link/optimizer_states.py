@@ -11,6 +11,7 @@ from openwafer.diagnostics import error
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, state_name
 from openwafer.training.store.record_access import Arrays, LentRecords
 from openwafer.training.store.update_rules import UpdateRule
+from openwafer.training.store.update_rules.optimizers import parameters_of
 from openwafer.training.store.update_rules.own_step import MASTER, STEP, OwnStepRule
 from openwafer.training.store.update_rules.rules import StateSpec
 from openwafer.training.store.update_rules.update_pass import LOW_BITS, TIE_BITS
@@ -188,8 +189,7 @@ def loading_as_saved(optimizer: Optimizer) -> tuple[RemovableHandle, RemovableHa
 
     def restore(optimizer: Optimizer) -> None:
         numbers = (n for group in saved[0]["param_groups"] for n in group["params"])
-        held = (p for group in optimizer.param_groups for p in group["params"])
-        for number, parameter in zip(numbers, held, strict=True):
+        for number, parameter in zip(numbers, parameters_of(optimizer), strict=True):
             for name, value in saved[0]["state"].get(number, {}).items():
                 if isinstance(value, torch.Tensor):
                     optimizer.state[parameter][name] = value.clone()
