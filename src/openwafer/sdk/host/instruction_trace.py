@@ -113,7 +113,7 @@ class InstructionTrace:
     def counts(self) -> TraceCounts:
         """What was done so far."""
         cycles = self._simulator.account().cycles
-        rows = np.concatenate(self._rows)
+        rows = self._all_rows()
         pes = np.arange(self._program.width * self._program.height)
         issued = sum(line.taken for line in self._counters.lines(pes))
         issued += int(np.count_nonzero(rows["kind"] == EventKind.OPERATION))
@@ -125,9 +125,14 @@ class InstructionTrace:
             int(self._simulator.cycle - acts.max(initial=0)),
         )
 
+    def _all_rows(self) -> Rows:
+        # The list itself takes more.
+        self._rows[:] = [np.concatenate(self._rows)]
+        return self._rows[0]
+
     def lines(self) -> Iterator[tuple[int, str]]:
         """Lines of the log, each with its cycle, by PE in the order of their cycles."""
-        columns = columns_of(np.concatenate(self._rows), self._program.height)
+        columns = columns_of(self._all_rows(), self._program.height)
         kept = np.isin(columns["kind"], _KINDS)
         names = "cycle", "x", "y", "kind", "number", "slot", "place", "queue", "color", "gap"
         x, y = self._program.offset

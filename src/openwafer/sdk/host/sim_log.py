@@ -3,9 +3,9 @@
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,7 +13,7 @@ import openwafer
 from openwafer.atomic_file import write_text
 from openwafer.diagnostics import Diagnostic, Severity, render, tell
 from openwafer.sdk.fabric import Landing, Print, Simulator
-from openwafer.sdk.host.instruction_trace import InstructionTrace
+from openwafer.sdk.host.instruction_trace import InstructionTrace, TraceCounts
 from openwafer.sdk.program.program import Program
 
 DEBUG_VARIABLES: Final = ("SIMFABRIC_DEBUG", "SINGULARITYENV_SIMFABRIC_DEBUG")
@@ -78,8 +78,11 @@ class SimLog:
     def write(self, *, has_failed: bool = False) -> None:
         """Write both files, whole."""
         cause = "Stopped by an error" if has_failed else "Stopped due to idleness"
-        told = {**self._statistics(), "sim_stop_cause": cause}
-        write_text(self._folder / "sim.log", "\n".join(self._lines()) + "\n")
+        done = None if self._trace is None else self._trace.counts()
+        counts = self._counts(done)
+        told = {**self._statistics(counts), "sim_stop_cause": cause}
+        lines = [*self._lines(), *_last_lines(told, counts, done)]
+        write_text(self._folder / "sim.log", "\n".join(lines) + "\n")
         write_text(self._folder / "sim_stats.json", json.dumps(told, indent=2) + "\n")
 
     def _lines(self) -> Iterator[str]:
@@ -90,12 +93,6 @@ class SimLog:
         yield from self._events()
         for warning in self._simulator.findings():
             yield from render(warning).splitlines()
-        counts = self._statistics()
-        if self._trace is not None:
-            idle = f"{self._trace.counts().idle_cycles} cycles since an instruction was executed"
-            yield f"cycles={counts['cycle_count']}, {idle}"
-        yield from (f"CTF Stats: {name} = {count}" for name, count in self._counts().items())
-        yield f"Simulation used {counts['sim_time']:.3f} seconds, {counts['cycle_count']} cycles"
 
     def _events(self) -> Iterator[str]:
         offset = self._program.offset
@@ -109,17 +106,16 @@ class SimLog:
             events += [(cycle, 2, line) for cycle, line in self._trace.lines()]
         return (line for _, _, line in sorted(events, key=lambda event: event[:2]))
 
-    def _counts(self) -> dict[str, int]:
+    def _counts(self, done: TraceCounts | None) -> dict[str, int]:
         """What happened in the run; of what PEs did only where that is traced."""
         counts = self._simulator.statistics()
         found = {"num_wavelets": counts.wavelets, "num_switch_pos": counts.switch_changes}
-        if self._trace is not None:
-            done = self._trace.counts()
+        if done is not None:
             found["num_stalls_"] = done.stalls
             found["num_inst_dispatch"], found["num_inst_pipe"] = done.issued, done.executed
         return found
 
-    def _statistics(self) -> dict[str, float | int]:
+    def _statistics(self, counts: Mapping[str, int]) -> dict[str, float | int]:
         columns, rows = self._program.fabric
         seconds = time.monotonic() - self._start_seconds
         cycles = int(self._simulator.cycle)
@@ -134,7 +130,7 @@ class SimLog:
             "iotile_count": 0,
             "nultile_count": columns * rows - num_tiles,
             "nodes": 1,
-            **self._counts(),
+            **counts,
             "sim_time": seconds,
             "simulated_tile_count": num_tiles,
             "threads": self._simulator.num_threads,
@@ -143,6 +139,17 @@ class SimLog:
             "tile_cycles_per_second_per_thread": num_tiles * rate / self._simulator.num_threads,
             "total_time": seconds,
         }
+
+
+def _last_lines(
+    told: Mapping[str, Any], counts: Mapping[str, int], done: TraceCounts | None
+) -> Iterator[str]:
+    """What the log ends with."""
+    cycles = told["cycle_count"]
+    if done is not None:
+        yield f"cycles={cycles}, {done.idle_cycles} cycles since an instruction was executed"
+    yield from (f"CTF Stats: {name} = {count}" for name, count in counts.items())
+    yield f"Simulation used {told['sim_time']:.3f} seconds, {cycles} cycles"
 
 
 def _print_line(event: Print, offset: tuple[int, int]) -> str:
