@@ -31,7 +31,6 @@ from openwafer.training.frontends.loop.model_checks import (
     check_in_place,
     check_transforms,
     copied,
-    parameters_of,
     refuse_assignment,
     refuse_group,
     refuse_resizing,
@@ -47,6 +46,7 @@ from openwafer.training.frontends.loop.stored_states import StoredState, StoredS
 from openwafer.training.frontends.loop.values import StoredGradients, StoredWeights
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import closed_on_error
+from openwafer.training.store.update_rules.optimizers import parameters_of
 from openwafer.training.stream.assemble import execute_by
 from openwafer.training.stream.execute.execution import StepContext, StreamedExecution
 from openwafer.training.stream.execute.passes import PassObserver

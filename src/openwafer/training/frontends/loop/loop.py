@@ -51,11 +51,11 @@ from openwafer.training.frontends.loop.model_checks import (
     is_streamed,
     let_parts_run,
     optimizers_of,
-    parameters_of,
     refuse_parts,
     refuse_tracing,
 )
 from openwafer.training.plan_record import Mode, PlanRecord
+from openwafer.training.store.update_rules.optimizers import parameters_of
 from openwafer.training.stream.assemble import Planned, assemble, plan_run
 from openwafer.training.stream.execute.attachment import Function, Run
 from openwafer.training.stream.execute.execution import StreamedExecution

@@ -1,7 +1,6 @@
 """Models and uses of them that cannot stream, refused where they are met."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any, NoReturn, Self
 
 import torch
@@ -10,6 +9,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.store.update_rules.optimizers import parameters_of
 from openwafer.training.stream.execute.attachment import COMPILED_CALL
 from openwafer.training.torch_private import (
     active_ddp_module,
@@ -305,10 +305,6 @@ def _bare(given: object) -> Optimizer:
     # Its step calls that of the one inside, unless a scaler leaves it out.
     is_wrapper = type(given).__module__.partition(".")[0] == "accelerate"
     return _bare(vars(given)["optimizer"]) if is_wrapper else given
-
-
-def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
-    return list(chain.from_iterable(group["params"] for group in optimizer.param_groups))
 
 
 def refuse_group(optimizer: Optimizer, param_group: Mapping[str, Any]) -> NoReturn:
