@@ -1,5 +1,6 @@
 """16-bit forwards, loss scaling and metrics of the present style."""
 
+import math
 from typing import Any
 
 import pytest
@@ -108,6 +109,7 @@ LABELS, PREDICTIONS = torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0, 1, 1, 1, 0
         (metrics.MeanIOUMetric(3), (1 / 3 + 2 / 3 + 0) / 3),
         (metrics.MeanIOUMetric(3, ignore_classes=[2]), (1 / 3 + 2 / 3) / 2),
         (metrics.DiceCoefficientMetric(3), (2 / 4 + 4 / 5 + 0) / 3),
+        (metrics.MeanPerClassAccuracyMetric(4), (1 / 2 + 1 + 0 + 0) / 4),
         (metrics.FBetaScoreMetric(3), 3 / 5),
         (metrics.FBetaScoreMetric(3, average_type="macro"), (1 / 2 + 4 / 5 + 0) / 3),
     ],
@@ -141,3 +143,45 @@ def test_labels_of_another_shape_are_told() -> None:
         metrics.AccuracyMetric()(LABELS, PREDICTIONS[:4])
     with pytest.raises(OpenwaferError, match="average_type='mean'"):
         metrics.FBetaScoreMetric(3, average_type="mean")
+
+
+LOGITS = torch.tensor([[0.1, 0.7, 0.2, 0.0], [0.4, 0.3, 0.2, 0.1]])
+
+
+def test_labels_are_counted_among_the_largest_predictions() -> None:
+    labels, weights = torch.tensor([[1, 3, 0], [0, 1, 2]]), torch.tensor([1.0, 3.0])
+    assert metrics.PrecisionAtKMetric(2)(labels, LOGITS) == pytest.approx(3 / 4)
+    assert metrics.RecallAtKMetric(2)(labels, LOGITS) == pytest.approx(3 / 6)
+    assert metrics.RecallAtKMetric(2)(labels, LOGITS, weights) == pytest.approx(7 / 12)
+
+
+def area(**options: Any) -> float:
+    metric = metrics.AUCMetric(**options)
+    truth, scores = torch.tensor([0, 1, 0, 1]), torch.tensor([0.1, 0.3, 0.6, 0.9])
+    for part in (slice(0, 1), slice(1, 4)):
+        metric(truth[part], scores[part])
+    return float(metric.compute())
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        # Three of the four pairs are in their order.
+        ({}, 3 / 4),
+        ({"thresholds": [0.5]}, 1 / 2),
+        ({"thresholds": [0.5], "summation_method": "minoring"}, 1 / 4),
+        ({"thresholds": [0.5], "summation_method": "majoring"}, 3 / 4),
+        ({"curve": "PR", "summation_method": "minoring"}, 0.5 * 1 / 2),
+        # A miss comes between: from 1 hit of 2 to 2 of 3.
+        ({"curve": "PR"}, 1 / 2 + (1 - math.log(3 / 2)) / 2),
+    ],
+)
+def test_an_area_is_summed_over_thresholds(options: dict[str, Any], expected: float) -> None:
+    assert area(**options) == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_has_no_area_is_told() -> None:
+    with pytest.raises(OpenwaferError, match=r"predictions lie from 0\.5 to 2\.0"):
+        metrics.AUCMetric()(torch.tensor([0, 1]), torch.tensor([0.5, 2.0]))
+    with pytest.raises(OpenwaferError, match="curve='roc'"):
+        metrics.AUCMetric(curve="roc")

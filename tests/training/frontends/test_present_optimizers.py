@@ -17,7 +17,7 @@ from openwafer.training.store.update_rules import Lion
 from tests.training.frontends.present_scripts import PlainScript, PresentScript
 
 START = (2.0, -1.0)
-GRADIENTS = ((0.5, 0.25), (-1.0, 0.5), (0.25, 0.0))
+GRADIENTS = ((0.5, 0.25), (-1.0, 0.5), (0.25, 0.0), (0.5, -0.25), (0.25, 1.0), (-0.5, 1.0))
 
 
 def stepped(make: Callable[[list[nn.Parameter]], Optimizer]) -> torch.Tensor:
@@ -258,6 +258,18 @@ OTHERS: dict[str, tuple[type[Optimizer], type[Optimizer], dict[str, Any]]] = {
         {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "eps": 1e-6},
     ),
     "adadelta": (cstorch.optim.Adadelta, torch.optim.Adadelta, {"weight_decay": 0.1}),
+    "asgd": (
+        cstorch.optim.ASGD,
+        torch.optim.ASGD,
+        {"lr": 0.1, "lambd": 0.1, "t0": 1, "weight_decay": 0.1},
+    ),
+    "rprop": (cstorch.optim.Rprop, torch.optim.Rprop, {"lr": 0.1}),
+    "radam": (cstorch.optim.RAdam, torch.optim.RAdam, {"lr": 0.1, "eps": 1e-6}),
+    "radam-rectified": (
+        cstorch.optim.RAdam,
+        torch.optim.RAdam,
+        {"lr": 0.1, "eps": 1e-6, "betas": (0.5, 0.8), "weight_decay": 0.1},
+    ),
     "adamax": (cstorch.optim.Adamax, torch.optim.Adamax, {"lr": 0.1, "eps": 1e-6}),
 }
 
@@ -267,6 +279,54 @@ def test_an_optimizer_has_the_formula_of_its_namesake(name: str) -> None:
     made, like, options = OTHERS[name]
     found = stepped(lambda p: made(p, **options))
     torch.testing.assert_close(found, stepped(lambda p: like(p, **options)))
+
+
+def test_nadam_has_the_momentum_of_this_step_twice() -> None:
+    found = stepped(lambda p: cstorch.optim.NAdam(p, lr=0.1, eps=1e-2))
+    weights = torch.tensor(START, dtype=torch.float64)
+    mean, square, product = torch.zeros(2), torch.zeros(2), 1.0
+    for t, gradient in enumerate(GRADIENTS, 1):
+        g = torch.tensor(gradient, dtype=torch.float64)
+        mean, square = 0.9 * mean + 0.1 * g, 0.999 * square + 0.001 * g * g
+        mu, coming = (0.9 * (1 - 0.5 * 0.96 ** (0.004 * s)) for s in (t, t + 1))
+        product *= mu
+        moved = coming * mean / (1 - product * mu * coming) + (1 - mu) * g / (1 - product)
+        weights = weights - 0.1 * moved / ((square / (1 - 0.999**t)).sqrt() + 1e-2)
+    torch.testing.assert_close(found, weights.float(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (6, 4), (4, 2, 3)])
+def test_muon_steps_along_an_orthogonal_matrix(shape: tuple[int, ...]) -> None:
+    cstorch.backend("CPU")
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.ones(shape))
+    weight.grad = torch.randn(shape)
+    cstorch.optim.Muon([weight], lr=0.1, weight_decay=0.5).step()
+    rate = 0.1 * 0.2 * max(shape[:2]) ** 0.5
+    change = (torch.ones(shape) * (1 - 0.5 * rate) - weight.detach()) / rate
+    # Its polynomial leaves singular values from 0.7 to 1.2.
+    values = torch.linalg.svdvals(change.flatten(1))
+    assert 0.6 < float(values.min()) <= float(values.max()) < 1.3
+    assert float((change * weight.grad).sum()) > 0
+
+
+def test_muon_without_nesterov_is_that_of_torch() -> None:
+    def muon(made: Callable[..., Optimizer], **others: Any) -> torch.Tensor:
+        cstorch.backend("CPU")
+        weight = nn.Parameter(torch.eye(3, 4))
+        optimizer = made([weight], lr=0.1, weight_decay=0.1, nesterov=False, **others)
+        for seed in range(3):
+            weight.grad = torch.randn(3, 4, generator=torch.Generator().manual_seed(seed))
+            optimizer.step()
+        return weight.detach()
+
+    theirs = muon(torch.optim.Muon, adjust_lr_fn="match_rms_adamw")
+    torch.testing.assert_close(muon(cstorch.optim.Muon), theirs, rtol=2e-2, atol=2e-3)
+
+
+def test_muon_takes_matrices() -> None:
+    with pytest.raises(OpenwaferError, match=r"a weight of the shape \(2,\), and takes matrices"):
+        stepped(cstorch.optim.Muon)
 
 
 def test_lamb_bounds_the_norm_of_a_weight_and_corrects_no_moment() -> None:

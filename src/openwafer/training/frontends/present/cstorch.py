@@ -5,7 +5,7 @@ from typing import Final
 import torch
 from torch import full, full_like, ones, ones_like, zeros, zeros_like
 
-from openwafer.training.frontends.present import amp, distributed, metrics, optim, sparse
+from openwafer.training.frontends.present import amp, distributed, metrics, nn, optim, sparse
 from openwafer.training.frontends.present import tools as utils
 from openwafer.training.frontends.present.backends import (
     backend,
@@ -41,6 +41,7 @@ __all__ = [
     "make_constant",
     "metrics",
     "name_scope",
+    "nn",
     "ones",
     "ones_like",
     "optim",

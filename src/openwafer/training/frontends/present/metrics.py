@@ -10,13 +10,17 @@ from torch import Tensor, nn
 from openwafer.diagnostics import error
 
 __all__ = [
+    "AUCMetric",
     "AccuracyMetric",
     "DiceCoefficientMetric",
     "FBetaScoreMetric",
     "MeanIOUMetric",
     "MeanMetric",
+    "MeanPerClassAccuracyMetric",
     "Metric",
     "PerplexityMetric",
+    "PrecisionAtKMetric",
+    "RecallAtKMetric",
     "get_all_metrics",
 ]
 
@@ -231,6 +235,21 @@ class DiceCoefficientMetric(_Confusion):
         return self._cast(_mean_of_present(2 * hits, labels + predictions))
 
 
+class MeanPerClassAccuracyMetric(_Confusion):
+    """Share of each class's labels that are predicted, averaged over all classes.
+
+    A class without labels counts as 0.
+    """
+
+    def __init__(self, num_classes: int, name: str | None = None) -> None:
+        super().__init__(num_classes, name=name)
+
+    def compute(self) -> Tensor:
+        """See the class."""
+        hits, labels, _ = self._counts()
+        return self._cast(_ratio(hits, labels).mean())
+
+
 class FBetaScoreMetric(_Confusion):
     """(1 + beta^2) precision recall / (beta^2 precision + recall).
 
@@ -269,6 +288,146 @@ class FBetaScoreMetric(_Confusion):
         share = self._beta**2
         scores = _ratio((1 + share) * precision * recall, share * precision + recall)
         return self._cast(scores.mean())
+
+
+class _AtK(_Ratio):
+    """Counts labels among the `k` largest predictions of a sample.
+
+    Args:
+        k: how many predictions.
+        name: see :class:`Metric`.
+    """
+
+    def __init__(self, k: int, name: str | None = None) -> None:
+        self.k = k
+        super().__init__(name)
+
+    def update(self, labels: Tensor, predictions: Tensor, weights: Tensor | None = None) -> None:
+        """Take labels (samples, labels), predictions (samples, classes), weights of samples."""
+        chosen = predictions.topk(self.k, dim=-1).indices
+        hits = (labels.unsqueeze(-1) == chosen.unsqueeze(-2)).sum((-2, -1)).float()
+        each = torch.ones_like(hits) if weights is None else weights.float().expand_as(hits)
+        self._add((hits * each).sum(), each.sum() * self._num_of(labels), None)
+
+    def _num_of(self, labels: Tensor) -> int:
+        """What the hits of one sample are divided by."""
+        raise NotImplementedError
+
+    def compute(self) -> float:  # type: ignore[override]
+        """See the class."""
+        return float(super().compute())
+
+
+class PrecisionAtKMetric(_AtK):
+    """Share of the `k` largest predictions that are labels."""
+
+    def _num_of(self, labels: Tensor) -> int:
+        return self.k
+
+
+class RecallAtKMetric(_AtK):
+    """Share of labels that are among the `k` largest predictions."""
+
+    def _num_of(self, labels: Tensor) -> int:
+        return labels.shape[-1]
+
+
+class AUCMetric(Metric):
+    """Area under the curve of a binary classifier, by sums over thresholds.
+
+    Args:
+        num_thresholds: evenly from 0 to 1.
+        curve: ``"ROC"``, or ``"PR"`` of precision by recall.
+        name: see :class:`Metric`.
+        summation_method: height between two thresholds: ``"interpolation"``, the smaller one by
+            ``"minoring"``, the larger one by ``"majoring"``. Precision is interpolated as Davis and
+            Goadrich 2006 do.
+        thresholds: between 0 and 1, in place of `num_thresholds`.
+
+    Raises:
+        OpenwaferError: ``present-metric``.
+    """
+
+    counts: Tensor
+    """Weights of samples above each threshold: of label 1, and of label 0."""
+    totals: Tensor
+    """Weights of samples of label 1, and of label 0."""
+
+    def __init__(
+        self,
+        num_thresholds: int = 200,
+        curve: str = "ROC",
+        name: str | None = None,
+        summation_method: str = "interpolation",
+        thresholds: Sequence[float] | None = None,
+    ) -> None:
+        methods = ("interpolation", "minoring", "majoring")
+        are_known = curve in ("ROC", "PR") and summation_method in methods
+        if not are_known or (thresholds is None and num_thresholds < 2):
+            raise error(
+                "present-metric",
+                f"AUCMetric got num_thresholds={num_thresholds}, curve={curve!r}, "
+                f"summation_method={summation_method!r}",
+                help=f"at least 2 thresholds, ROC or PR, and one of {', '.join(methods)}",
+            )
+        self._curve, self._method = curve, summation_method
+        even = (n / (num_thresholds - 1) for n in range(1, num_thresholds - 1))
+        inner = even if thresholds is None else sorted(thresholds)
+        self._thresholds = torch.tensor([-1e-7, *inner, 1 + 1e-7])
+        super().__init__(name)
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.register_state("counts", torch.zeros(2, len(self._thresholds)))
+        self.register_state("totals", torch.zeros(2))
+        self.num_updates = 0
+
+    def update(self, labels: Tensor, predictions: Tensor, weights: Tensor | None = None) -> None:
+        """Take labels, predictions from 0 to 1, and weights, of one shape."""
+        _require_alike(labels, predictions)
+        truth, found = labels.flatten() > 0, predictions.flatten().float()
+        if bool(((found < 0) | (found > 1)).any()):
+            raise error(
+                "present-metric",
+                f"predictions lie from {float(found.min())} to {float(found.max())}",
+                help="give probabilities between 0 and 1, as by sigmoid",
+            )
+        each = torch.ones_like(found) if weights is None else weights.flatten().float()
+        above = found > self._thresholds.to(found.device)[:, None]
+        of_label = torch.stack((each * truth, each * ~truth))
+        self._sum("counts", of_label @ above.float().T)
+        self._sum("totals", of_label.sum(-1))
+
+    def compute(self) -> float:
+        """See the class."""
+        hits, misses = self.counts
+        if self._curve == "PR" and self._method == "interpolation":
+            return float(self._interpolated_precision())
+        recall = _ratio(hits, self.totals[0].expand_as(hits))
+        if self._curve == "ROC":
+            across, height = _ratio(misses, self.totals[1].expand_as(misses)), recall
+        else:
+            across, height = recall, _ratio(hits, hits + misses)
+        left, right = height[:-1], height[1:]
+        match self._method:
+            case "minoring":
+                between = torch.minimum(left, right)
+            case "majoring":
+                between = torch.maximum(left, right)
+            case _:
+                between = (left + right) / 2
+        return float(((across[:-1] - across[1:]) * between).sum())
+
+    def _interpolated_precision(self) -> Tensor:
+        # Hits and positives change evenly between thresholds; the integral of their ratio is exact.
+        hits, positives = self.counts[0], self.counts.sum(0)
+        change = hits[:-1] - hits[1:]
+        slope = _ratio(change, (positives[:-1] - positives[1:]).clamp(min=0))
+        rest = hits[1:] - slope * positives[1:]
+        are_both = (positives[:-1] > 0) & (positives[1:] > 0)
+        ratio = torch.where(are_both, _ratio(positives[:-1], positives[1:]), 1.0)
+        parts = slope * (change + rest * ratio.log())
+        return _ratio(parts, self.totals[0].expand_as(parts)).sum()
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:

@@ -1,21 +1,25 @@
 """What scripts find in ``cstorch.optim``: optimizers whose states exist before their first step."""
 
 from openwafer.training.frontends.present import lr_scheduler, weight_decay_scheduler
+from openwafer.training.frontends.present.adam_variants import Adamax, NAdam, RAdam
 from openwafer.training.frontends.present.optimizers import (
+    ASGD,
     SGD,
     Adadelta,
     Adafactor,
     Adagrad,
     Adam,
-    Adamax,
     AdamW,
     Lamb,
     Lion,
+    Muon,
     Optimizer,
     RMSprop,
+    Rprop,
 )
 
 __all__ = [
+    "ASGD",
     "SGD",
     "Adadelta",
     "Adafactor",
@@ -25,8 +29,12 @@ __all__ = [
     "Adamax",
     "Lamb",
     "Lion",
+    "Muon",
+    "NAdam",
     "Optimizer",
+    "RAdam",
     "RMSprop",
+    "Rprop",
     "lr_scheduler",
     "weight_decay_scheduler",
 ]

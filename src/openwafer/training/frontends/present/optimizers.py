@@ -70,7 +70,7 @@ class Adam(EpsilonHatAdam, Optimizer):
         super().__init__([_with_decay_as_l2(group) for group in _groups(params)], options)
 
 
-def _decayed(weight: Tensor, gradient: Tensor, group: Mapping[str, Any]) -> Tensor:
+def decayed(weight: Tensor, gradient: Tensor, group: Mapping[str, Any]) -> Tensor:
     """The gradient, or with `maximize` its negative, and the weight decay that is added to it."""
     change = -gradient if group.get("maximize") else gradient
     decay: float | Tensor = group["weight_decay"]
@@ -123,7 +123,7 @@ class SGD(Optimizer):
 
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: State) -> None:
         """See :class:`PreinitializedOptimizer`."""
-        change = _decayed(weight, gradient, group)
+        change = decayed(weight, gradient, group)
         momentum = group["momentum"]
         if momentum:
             moving = state["momentum_buffer"].mul_(momentum)
@@ -227,7 +227,7 @@ class RMSprop(Optimizer):
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: State) -> None:
         """See :class:`PreinitializedOptimizer`."""
         alpha = group["alpha"]
-        change = _decayed(weight, gradient, group)
+        change = decayed(weight, gradient, group)
         square = state["square_avg"].mul_(alpha).addcmul_(change, change, value=1 - alpha)
         if group["centered"]:
             mean = state["grad_avg"].mul_(alpha).add_(change, alpha=1 - alpha)
@@ -270,7 +270,7 @@ class Adagrad(Optimizer):
 
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: State) -> None:
         """See :class:`PreinitializedOptimizer`."""
-        change = _decayed(weight, gradient, group)
+        change = decayed(weight, gradient, group)
         rate = group["lr"] / (1 + state["step"] * group["lr_decay"])
         state["step"].add_(1)
         root = state["sum"].addcmul_(change, change).sqrt().add_(group["eps"])
@@ -300,7 +300,7 @@ class Adadelta(Optimizer):
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: State) -> None:
         """See :class:`PreinitializedOptimizer`."""
         rho, eps = group["rho"], group["eps"]
-        change = _decayed(weight, gradient, group)
+        change = decayed(weight, gradient, group)
         square = state["square_avg"].mul_(rho).addcmul_(change, change, value=1 - rho)
         moved = state["acc_delta"]
         delta = moved.add(eps).sqrt_().div_(square.add(eps).sqrt_()).mul_(change)
@@ -308,38 +308,131 @@ class Adadelta(Optimizer):
         weight.sub_(delta.mul_(group["lr"]))
 
 
-class Adamax(Optimizer):
-    """torch's Adamax."""
+class ASGD(Optimizer):
+    """torch's ASGD: the state ``ax`` is the average of the weights from step `t0` on."""
+
+    def __init__(  # noqa: PLR0913 - the vendor's
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        options = {"lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay}
+        require("ASGD", lr >= 0 and weight_decay >= 0, **options)
+        super().__init__(params, {**options, "maximize": maximize})
+
+    def first_state(self, weight: Tensor, group: Mapping[str, Any]) -> State:
+        """See :class:`PreinitializedOptimizer`."""
+        numbers = {"eta": group["lr"], "mu": 1.0, "step": 0.0}
+        state = {name: torch.tensor(float(number)) for name, number in numbers.items()}
+        return {**state, "ax": torch.zeros_like(weight)}
+
+    def update(self, weight: Tensor, gradient: Tensor, state: State, group: State) -> None:
+        """See :class:`PreinitializedOptimizer`."""
+        rate, share, average = state["eta"], state["mu"], state["ax"]
+        step = state["step"].add_(1)
+        change = decayed(weight, gradient, group)
+        weight.mul_(1 - group["lambd"] * rate).sub_(change.mul_(rate))
+        average.copy_(torch.where(share == 1, weight, average + (weight - average) * share))
+        rate.copy_(group["lr"] / (1 + group["lambd"] * group["lr"] * step) ** group["alpha"])
+        share.copy_(1 / (step - group["t0"]).clamp(min=1))
+
+
+class Rprop(Optimizer):
+    """torch's Rprop: each element has a step size of its own, which a change of sign reduces."""
 
     def __init__(
         self,
         params: Iterable[Any],
         lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50.0),
     ) -> None:
-        options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
-        are_right = lr >= 0 and eps >= 0 and are_betas(betas)
-        require("Adamax", are_right, **options)
-        super().__init__(params, {**options, "maximize": maximize})
+        options = {"lr": lr, "etas": tuple(etas), "step_sizes": tuple(step_sizes)}
+        require("Rprop", lr >= 0 and 0 < etas[0] < 1 < etas[1], **options)
+        super().__init__(params, options)
 
     def first_state(self, weight: Tensor, group: Mapping[str, Any]) -> State:
         """See :class:`PreinitializedOptimizer`."""
-        zeros = {name: torch.zeros_like(weight) for name in ("exp_avg", "exp_inf")}
-        return {**zeros, "beta1_power": torch.tensor(group["betas"][0])}
+        sizes = torch.full_like(weight, group["lr"], requires_grad=False)
+        return {"prev": torch.zeros_like(weight), "step_size": sizes}
 
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: State) -> None:
         """See :class:`PreinitializedOptimizer`."""
-        beta1, beta2 = group["betas"]
-        change = _decayed(weight, gradient, group)
-        mean = state["exp_avg"].mul_(beta1).add_(change, alpha=1 - beta1)
-        largest = state["exp_inf"].mul_(beta2)
-        largest.copy_(torch.maximum(largest, change.abs().add_(group["eps"])))
-        power = state["beta1_power"]
-        weight.sub_((mean / largest).div_(1 - power).mul_(group["lr"]))
-        power.mul_(beta1)
+        smaller, larger = group["etas"]
+        least, most = group["step_sizes"]
+        turn = (gradient * state["prev"]).sign()
+        factor = (
+            torch.ones_like(turn).masked_fill_(turn > 0, larger).masked_fill_(turn < 0, smaller)
+        )
+        size = state["step_size"].mul_(factor).clamp_(least, most)
+        taken = gradient.masked_fill(turn < 0, 0)
+        weight.sub_(taken.sign().mul_(size))
+        state["prev"].copy_(taken)
+
+
+class Muon(Optimizer):
+    """Muon: a step along the nearest orthogonal matrix, by Newton and Schulz in bfloat16.
+
+    With b the moving average of gradients, the direction is that of ``g + momentum * b``, or of b
+    without `nesterov`. It is multiplied by ``0.2 * sqrt(max(rows, columns))``, with which the decay
+    is multiplied, too. A weight of more dims is one matrix of its first dim.
+
+    Source: Jordan, Muon: an optimizer for hidden layers in neural networks; the factor is that of
+    arXiv 2502.16982.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 0.02,
+        weight_decay: float = 0.01,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_steps: int = 5,
+    ) -> None:
+        options = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}
+        are_right = lr >= 0 and are_betas((weight_decay, momentum)) and ns_steps >= 0
+        require("Muon", are_right, **options, ns_steps=ns_steps)
+        super().__init__(params, {**options, "nesterov": nesterov, "ns_steps": ns_steps})
+
+    def first_state(self, weight: Tensor, group: Mapping[str, Any]) -> State:
+        """See :class:`PreinitializedOptimizer`."""
+        if weight.ndim < 2:
+            raise error(
+                "optimizer-option",
+                f"Muon is given a weight of the shape {tuple(weight.shape)}, and takes matrices",
+                help="give vectors, norms and embeddings to an optimizer of their own, as AdamW",
+            )
+        return {"momentum_buffer": torch.zeros_like(weight)}
+
+    def update(self, weight: Tensor, gradient: Tensor, state: State, group: State) -> None:
+        """See :class:`PreinitializedOptimizer`."""
+        momentum = group["momentum"]
+        moving = state["momentum_buffer"].mul_(momentum).add_(gradient, alpha=1 - momentum)
+        wanted = gradient.add(moving, alpha=momentum) if group["nesterov"] else moving
+        direction = _orthogonal(wanted.flatten(1), group["ns_steps"]).view_as(weight)
+        rate = group["lr"] * 0.2 * max(weight.shape[:2]) ** 0.5
+        weight.mul_(1 - rate * group["weight_decay"]).sub_(direction.to(weight.dtype) * rate)
+
+
+def _orthogonal(matrix: Tensor, num_steps: int) -> Tensor:
+    """The orthogonal matrix nearest to one, about, in bfloat16.
+
+    The polynomial a x + b x^3 + c x^5 brings singular values between 0 and 1 close to 1.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    found: Tensor = (matrix.mT if is_tall else matrix).bfloat16()
+    found = found / (found.norm() + 1e-7)
+    for _ in range(num_steps):
+        square = found @ found.mT
+        found = a * found + (b * square + c * square @ square) @ found
+    return found.mT if is_tall else found
 
 
 class Adafactor(Optimizer):

@@ -39,6 +39,7 @@ _OF_CSTORCH: Final = MappingProxyType(
         ".backend": "backends",
         ".distributed": "distributed",
         ".metrics": "metrics",
+        ".nn": "nn",
         ".optim": "optim",
         ".optim.lr_scheduler": "lr_scheduler",
         ".optim.weight_decay_scheduler": "weight_decay_scheduler",
