@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     )
     from openwafer.sdk.kernels.stencils import Source, Stencil, StencilPlan, plan_stencil, stencil
     from openwafer.sdk.kernels.trees import Shape, Tree
+    from openwafer.sdk.kernels.vectors import (
+        VectorPlan,
+        asum,
+        axpy,
+        dot,
+        nrm2,
+        plan_vector,
+        scal,
+    )
 
 __all__ = [
     "CollectivePlan",
@@ -44,17 +53,24 @@ __all__ = [
     "Stencil",
     "StencilPlan",
     "Tree",
+    "VectorPlan",
     "all_reduce",
+    "asum",
+    "axpy",
     "broadcast",
     "conjugate_gradients",
+    "dot",
     "gemm",
     "gemv",
+    "nrm2",
     "plan_collective",
     "plan_conjugate_gradients",
     "plan_gemm",
     "plan_gemv",
     "plan_stencil",
+    "plan_vector",
     "reduce",
+    "scal",
     "stencil",
 ]
 
@@ -72,6 +88,8 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("Source", "Stencil", "StencilPlan"), "stencils"),
         **dict.fromkeys(("plan_stencil", "stencil"), "stencils"),
         **dict.fromkeys(("Shape", "Tree"), "trees"),
+        **dict.fromkeys(("VectorPlan", "plan_vector"), "vectors"),
+        **dict.fromkeys(("asum", "axpy", "dot", "nrm2", "scal"), "vectors"),
     }
 )
 
