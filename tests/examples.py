@@ -17,17 +17,24 @@ def are_chosen_by(expression: str) -> None:
     _chosen[:] = [expression]
 
 
-def examples(number: int, parent: settings | None = None, **options: Any) -> Callable[[Test], Test]:
+def examples(
+    number: int,
+    parent: settings | None = None,
+    *,
+    by_default: int = NUM_BY_DEFAULT,
+    **options: Any,
+) -> Callable[[Test], Test]:
     """Settings of a property that has more examples where slow tests are asked for.
 
     Args:
-        number: how many it then has; by default it has 25.
+        number: how many it then has.
+        by_default: how many it has else.
         parent, options: further settings.
     """
     are_all = _chosen == [SLOW]
 
     def decorate(test: Test) -> Test:
-        num = number if are_all else NUM_BY_DEFAULT
+        num = number if are_all else by_default
         decorated: Test = settings(parent, max_examples=num, **options)(test)
         return pytest.mark.slow(decorated) if are_all else decorated
 

@@ -41,6 +41,7 @@ def printed(command: str, folder: Path) -> str:
     return ended.out
 
 
+@pytest.mark.slow
 def test_a_student_comes_within_a_tenth_of_the_bound_with_what_the_page_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

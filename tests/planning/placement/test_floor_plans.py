@@ -1,7 +1,7 @@
 """Any pipeline gets a valid floor plan or is refused, in words that say what would help."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openwafer.diagnostics import OpenwaferError
@@ -63,7 +63,7 @@ def test_any_pipeline_gets_a_valid_floor_plan_or_is_refused(
     assert placement.chosen.step_seconds >= placement.least_step_seconds * (1 - 1e-9)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25, by_default=5, deadline=None)
 @given(TASKS, WAFERS)
 def test_a_floor_plan_is_the_same_each_time(task: PipelineTask, system: System) -> None:
     once, again = (placed_or_code(task, system, None) for _ in range(2))

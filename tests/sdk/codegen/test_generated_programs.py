@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from openwafer.sdk.codegen.objects import Effort
 from openwafer.sdk.ir.verifier import verify
+from tests.examples import examples
 from tests.sdk.codegen.generated import random_module
 from tests.sdk.codegen.oracle import Native, assert_same, run_interpreter, run_native
 
@@ -21,7 +22,7 @@ def _compare(random: Random, effort: Effort) -> None:
     assert_same(native, run_interpreter(module, arguments=[7]))
 
 
-@settings(_ANY, max_examples=20)
+@examples(20, _ANY, by_default=8)
 @given(random=st.randoms(use_true_random=False))
 def test_generated_programs_run_as_interpreted(random: Random) -> None:
     _compare(random, Effort.LIGHT)

@@ -18,6 +18,7 @@ from openwafer.sdk.host.replay import replay
 from openwafer.sdk.program import file
 from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
 from tests.sdk.door.small_program import small_program
+from tests.tables import case
 
 
 @pytest.fixture
@@ -103,7 +104,10 @@ def test_lines_that_do_not_add_up_are_found(books: tuple[Account, CodeCounters])
     assert fault.startswith("lines of PE (0, 0) have ")
 
 
-@pytest.mark.parametrize(("cycle", "reason"), [(0, ""), (5, "began at cycle 5 in the run, and 0")])
+@pytest.mark.parametrize(
+    ("cycle", "reason"),
+    [case(0, "", by_default=False), (5, "began at cycle 5 in the run, and 0")],
+)
 def test_a_suite_replays_each_of_its_runs(kept: Path, cycle: int, reason: str) -> None:
     journal = journals.read(kept / "0000.journal")
     journal.entries[0] = replace(journal.entries[0], cycle=cycle)

@@ -17,6 +17,7 @@ from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.image import Fifo as ImageFifo
 from openwafer.sdk.program.image import QueueBinding, Start, TaskBinding, TaskKind
 from openwafer.sdk.program.routing import ColorConfig
+from tests.examples import examples
 from tests.sdk.fabric.account_laws import check_laws
 from tests.sdk.fabric.python_code import (
     Fifo,
@@ -47,7 +48,7 @@ def history(machine: Machine, step_cycles: int, num_steps: int) -> list[Account]
     return [*found, simulator.account()]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25, by_default=6, deadline=None)
 @given(machine=machines())
 def test_each_slot_is_in_one_state_in_each_cycle(machine: Machine) -> None:
     accounts = history(machine, 1, 100)

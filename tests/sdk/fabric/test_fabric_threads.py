@@ -3,16 +3,17 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from openwafer.sdk.fabric import SimulatorOptions
+from tests.examples import examples
 from tests.sdk.fabric.random_machines import Machine, build, machines, random_machine, trace_of
 
 OPTIONS = SimulatorOptions(max_cycles=10**5)
 
 
 @pytest.mark.parametrize("threads", [2, 4])
-@settings(max_examples=15, deadline=None)
+@examples(15, by_default=4, deadline=None)
 @given(machine=machines())
 def test_threads_leave_the_trace_as_it_is(threads: int, machine: Machine) -> None:
     several = SimulatorOptions(max_cycles=10**5, threads=threads)

@@ -19,6 +19,7 @@ from openwafer.sdk.host.final_state import FinalState, difference, final_state
 from openwafer.sdk.host.pe_code import EngineKind, build_engine
 from openwafer.sdk.program import file
 from openwafer.sdk.program.program import Program
+from tests.examples import examples
 from tests.sdk.fabric.python_code import engine_of
 from tests.sdk.fabric.random_code import TO_HOST
 from tests.sdk.fabric.random_machines import CYCLES, Machine, build, machines
@@ -114,7 +115,7 @@ def digest(simulator: Simulator) -> str:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@settings(max_examples=15, deadline=None)
+@examples(15, by_default=4, deadline=None)
 @given(machine=machines())
 def test_machines_begin_again(threads: int, machine: Machine) -> None:
     simulator, _code = build(machine, SimulatorOptions(**OPTIONS | {"threads": threads}))
@@ -127,7 +128,7 @@ def test_machines_begin_again(threads: int, machine: Machine) -> None:
     assert ended(simulator) == first
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15, by_default=4, deadline=None)
 @given(machine=machines())
 def test_digests_depend_on_no_number_of_bands(machine: Machine) -> None:
     digests = []

@@ -13,6 +13,7 @@ from scipy.sparse.linalg import cg
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
 from openwafer.sdk.kernels import Fluxes
+from tests.examples import examples
 
 Shape = tuple[int, int, int]
 
@@ -65,7 +66,7 @@ def check_solution(shape: Shape, arch: str, seed: int) -> None:
     assert np.linalg.norm(left) <= 1.1e-4 * np.linalg.norm(b)
 
 
-@settings(max_examples=4)
+@examples(4, by_default=2)
 @given(st.sampled_from([((2, 3, 4), "wse2"), ((3, 1, 3), "wse3")]), st.integers(0, 99))
 def test_residuals_are_scipys(given_: tuple[Shape, str], seed: int) -> None:
     check_solution(*given_, seed)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
 from openwafer.sdk.kernels import CollectivePlan, Precision, Shape, Tree
+from tests.examples import examples
 
 TREES = st.builds(Tree, st.sampled_from(Shape), st.integers(1, 4))
 
@@ -45,12 +46,11 @@ PLANS = (
     kernels.plan_collective("reduce", (3, 2), 7, arch="wse2", tree=Tree(Shape.STAR)),
     kernels.plan_collective("all-reduce", (2, 3), 40, precision="f16", tree=Tree(Shape.TREE)),
     kernels.plan_collective("all-reduce", (1, 3), 5, arch="wse2", precision="f16-f32"),
-    kernels.plan_collective("reduce", (3, 1), 1, precision="f16-f32", tree=Tree(Shape.CHAIN)),
     kernels.plan_collective("all-reduce", (1, 5), 12, tree=Tree(Shape.TWO_PHASE, 2)),
 )
 
 
-@settings(max_examples=15)
+@examples(15, by_default=7)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_a_sum_of_rectangles_is_within_its_bound(plan: CollectivePlan, seed: int) -> None:
     check_sum(plan, seed)

@@ -11,6 +11,7 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.program.program import Program
 from tests.sdk.library import rig
+from tests.tables import case
 
 Norm = Literal["backward", "ortho", "forward"]
 NORMS: tuple[Norm, ...] = ("backward", "ortho", "forward")
@@ -112,11 +113,11 @@ def test_the_spectrum_of_real_numbers_gives_them_back(program: Program) -> None:
 @pytest.mark.parametrize(
     ("size", "width", "kind", "arch"),
     [
-        (2, 1, "f32", Arch.WSE3),
-        (8, 1, "f32", Arch.WSE2),
-        (8, 2, "f16", Arch.WSE3),
-        (8, 4, "f32", Arch.WSE2),
-        (4, 4, "f16", Arch.WSE2),
+        case(2, 1, "f32", Arch.WSE3, by_default=True),
+        case(8, 1, "f32", Arch.WSE2, by_default=True),
+        case(8, 2, "f16", Arch.WSE3, by_default=False),
+        case(8, 4, "f32", Arch.WSE2, by_default=False),
+        case(4, 4, "f16", Arch.WSE2, by_default=True),
     ],
 )
 def test_a_transform_of_any_shape_is_numpys(size: int, width: int, kind: str, arch: Arch) -> None:

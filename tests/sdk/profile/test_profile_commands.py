@@ -60,6 +60,7 @@ def test_a_script_runs_once_and_its_profile_is_shown_and_written(
     assert Path("p.txt").read_text() in done.out
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_is_profiled_up_to_there(folder: Path) -> None:
     words = [sys.executable, "-m", "openwafer.cli.cs_python", "--profile=failed.json"]
     command = [*words, "run.py", "out", "scale", "scale,never,scale"]

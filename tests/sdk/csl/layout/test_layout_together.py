@@ -115,6 +115,7 @@ def test_lines_are_printed_in_the_order_of_the_iterations(tmp_path: Path) -> Non
     assert program.printed == tuple(str(x) for x in range(6) for _ in range(5))
 
 
+@pytest.mark.slow
 def test_a_whole_wafer_is_laid_out(tmp_path: Path) -> None:
     text = f"{HEAD}{BLOCKS['choices']}\n}}".replace("W = 6", "W = 750").replace("H = 5", "H = 994")
     (tmp_path / "layout.csl").write_text(text)

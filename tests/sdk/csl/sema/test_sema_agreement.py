@@ -11,6 +11,7 @@ from openwafer.sdk.codegen.objects import Effort
 from openwafer.sdk.csl import types
 from openwafer.sdk.csl.sema.lowering import bits_of
 from openwafer.sdk.ir.numbers import decode
+from tests.examples import examples
 from tests.sdk.codegen.oracle import Native, run_interpreter, run_native
 from tests.sdk.csl.sema.programs import analyze, known
 from tests.sdk.csl.sema.typed_programs import TypedFunction, literal
@@ -54,7 +55,7 @@ def run(function: TypedFunction, arguments: list[str], effort: Effort) -> list[i
     return [sum(int(word) << 16 * k for k, word in enumerate(one)) for one in words]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25, by_default=10, deadline=None)
 @given(random=RANDOMS)
 def test_a_function_gives_the_same_bits_everywhere(random: Random) -> None:
     same_everywhere(random, Effort.NONE)
