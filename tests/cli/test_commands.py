@@ -87,8 +87,11 @@ def environment_of(command: str, given: dict[str, str]) -> list[str]:
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"OMP_WAIT_POLICY": "ACTIVE"}, dict.fromkeys(DEFAULTS, "")],
-    ids=["nothing", "one variable", "all variables"],
+    [
+        case({}, by_default=False, id="nothing"),
+        case({"OMP_WAIT_POLICY": "ACTIVE"}, by_default=True, id="one variable"),
+        case(dict.fromkeys(DEFAULTS, ""), by_default=False, id="all variables"),
+    ],
 )
 def test_training_begins_anew_with_what_the_user_has_not_set(given: dict[str, str]) -> None:
     assert environment_of("train", given) == ["0", str(list({**DEFAULTS, **given}.values()))]

@@ -26,8 +26,14 @@ LLAMA = {
 }
 # What takes the place of values too large for a test that runs every time.
 SMALLER = {
-    "small.yaml": ("batch.sequence_length=64",),
-    "beyond-memory.yaml": ("model.config.num_hidden_layers=2",),
+    "small.yaml": (
+        "batch.sequence_length=16",
+        "model={hidden_size: 64, num_layers: 2, num_heads: 2}",
+    ),
+    "beyond-memory.yaml": (
+        "model.config={num_hidden_layers: 2, hidden_size: 640, intermediate_size: 1728}",
+        "batch.sequence_length=32",
+    ),
     "mup.yaml": (
         "model.config={hidden_size: 32, intermediate_size: 64, num_attention_heads: 2}",
         "model.config.num_hidden_layers=1",

@@ -95,6 +95,7 @@ def losses(config: RunConfig, scratch: Path) -> Iterator[float]:
         optimizer.zero_grad()
 
 
+@pytest.mark.slow
 def test_the_recipe_trains_as_the_one_that_is_scaled_by_hand(tmp_path: Path) -> None:
     automatic = recipe("optimizer.weight_decay=0", "sparse_products=dense")
     by_hand = recipe("sparse_products=dense", path=BY_HAND)

@@ -105,6 +105,7 @@ def test_this_machine_is_told_in_the_same_form(tmp_path: Path) -> None:
 TWO = ("--set", "batch={size: 2, sequence_length: 64, micro_batches: 2}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [case("first", by_default=False), "all"])
 def test_several_systems_like_this_one_are_foretold(tmp_path: Path, where: str) -> None:
     asked = ("--system", "this", "--systems", 2, "--link", "20MB", "--json", tmp_path / "plan.json")

@@ -139,8 +139,10 @@ def problems(
     return found
 
 
-# By default each fault meets one of the runs.
-@pytest.mark.parametrize(("config", "fault"), checkerboard(RUNS, FAULTS), indirect=["config"])
+# By default two of the faults meet a run.
+@pytest.mark.parametrize(
+    ("config", "fault"), checkerboard(RUNS, FAULTS, one_in=4), indirect=["config"]
+)
 def test_a_failed_call_is_told_and_the_run_goes_on_bit_for_bit(
     config: RunConfig, unbroken: TrainResult, tmp_path: Path, fault: tuple[Call, Fault, str]
 ) -> None:

@@ -8,6 +8,7 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.kernels import Shape, Tree
 from openwafer.sdk.kernels.running import BROADCAST_CYCLES, REDUCE_CYCLES, compiled, cycles_of
 from openwafer.sdk.kernels.trees import best_tree
+from tests.tables import case
 
 TREES = (Tree(Shape.STAR), Tree(Shape.CHAIN), Tree(Shape.TREE), Tree(Shape.TWO_PHASE, 4))
 PUBLISHED = ((2, 10055), (8, 9117), (32, 8973), (128, 9297), (256, 9800))
@@ -21,7 +22,11 @@ def assert_close(size: tuple[int, int], length: int, arch: str, tree: Tree | Non
 
 
 @pytest.mark.parametrize(
-    ("tree", "arch"), [*((tree, "wse2") for tree in TREES), (Tree(Shape.TWO_PHASE, 4), "wse3")]
+    ("tree", "arch"),
+    [
+        *(case(tree, "wse2", by_default=i % 2 == 0) for i, tree in enumerate(TREES)),
+        (Tree(Shape.TWO_PHASE, 4), "wse3"),
+    ],
 )
 def test_a_sum_takes_what_the_model_says(tree: Tree, arch: str) -> None:
     assert_close((16, 1), 48, arch, tree)

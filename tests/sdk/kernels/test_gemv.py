@@ -11,6 +11,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
 from openwafer.sdk.kernels import GemvPlan, Precision, Shape, Tree
 from tests.examples import examples
+from tests.tables import case
 
 
 @st.composite
@@ -64,9 +65,9 @@ def test_a_larger_product_on_any_rectangle_is_within_its_bound(plan: GemvPlan, s
 @pytest.mark.parametrize(
     ("shape", "size", "arch", "precision"),
     [
-        ((48, 40), (4, 3), "wse2", "f32"),
-        ((128, 64), (2, 4), "wse2", "f16"),
-        ((64, 64), (4, 4), "wse2", "f16-f32"),
+        case((48, 40), (4, 3), "wse2", "f32", by_default=True),
+        case((128, 64), (2, 4), "wse2", "f16", by_default=False),
+        case((64, 64), (4, 4), "wse2", "f16-f32", by_default=True),
     ],
 )
 def test_a_product_takes_what_its_plan_says(

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import Arch
 from tests.sdk.library import rig
+from tests.tables import case
 
 COUNT = 3
 DECLARATIONS = 'const c2d = @import_module("<collectives_2d/params>");'
@@ -175,7 +176,7 @@ comptime {
 """
 
 
-@pytest.mark.parametrize("arch", rig.BOTH)
+@pytest.mark.parametrize("arch", [case(a, by_default=a is Arch.WSE3) for a in rig.BOTH])
 def test_rows_and_columns_work_at_the_same_time(arch: Arch) -> None:
     layout = rig.Layout(size=(3, 2), declarations=DECLARATIONS, params=PARAMS)
     finished = rig.run(BOTH_AXES, arch, layout)

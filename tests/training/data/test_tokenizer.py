@@ -50,6 +50,7 @@ def test_the_end_of_text_inside_a_text_is_no_end() -> None:
     assert TRAINED.end_of_text_id not in TRAINED.encode("a<|endoftext|>b")
 
 
+@pytest.mark.slow
 def test_another_process_trains_the_same_tokenizer() -> None:
     arguments = [sys.executable, "-c", TRAIN_AGAIN]
     found = subprocess.check_output(arguments, input=json.dumps(TEXTS), text=True)

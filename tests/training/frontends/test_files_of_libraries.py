@@ -14,6 +14,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from openwafer.training.frontends import stream_weights
 from openwafer.training.plan_record import Mode
 from openwafer.training.stream import StreamOptions
+from tests.tables import checkerboard
 from tests.training.stream.small_gpt import adamw, build_gpt, gpt_loss, gpt_run
 
 BATCHES = [gpt_run().batch(step, 0) for step in range(4)]
@@ -115,8 +116,9 @@ def load_whole(model: nn.Module, path: Path) -> None:
     load_model(model, path)
 
 
-@pytest.mark.parametrize("save", [save_weights, save_whole])
-@pytest.mark.parametrize("load", [load_weights, load_whole])
+@pytest.mark.parametrize(
+    ("save", "load"), checkerboard((save_weights, save_whole), (load_weights, load_whole))
+)
 def test_weights_leave_and_enter_the_store_by_safetensors(
     save: Callable[[nn.Module, Path], None],
     load: Callable[[nn.Module, Path], None],

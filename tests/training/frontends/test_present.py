@@ -14,6 +14,7 @@ from openwafer.training.frontends.present import cstorch, distributed
 from openwafer.training.frontends.present.data import compute_num_steps
 from openwafer.training.frontends.present.loader import DataLoader
 from openwafer.training.frontends.present.rates import RateTracker
+from tests.tables import case
 from tests.training.frontends.present_scripts import (
     PlainScript,
     PresentScript,
@@ -101,11 +102,11 @@ def test_a_closure_sees_the_weights_behind_its_step_and_the_tensors_of_its_call(
 @pytest.mark.parametrize(
     ("options", "steps"),
     [
-        ({}, []),
-        ({"checkpoint_steps": 2}, [2, 4]),
-        ({"checkpoint_steps": 3}, [3, 4]),
-        ({"checkpoint_steps": 9}, [4]),
-        ({"checkpoint_steps": 0}, []),
+        case({}, [], by_default=False),
+        case({"checkpoint_steps": 2}, [2, 4], by_default=False),
+        case({"checkpoint_steps": 3}, [3, 4], by_default=True),
+        case({"checkpoint_steps": 9}, [4], by_default=False),
+        case({"checkpoint_steps": 0}, [], by_default=True),
     ],
 )
 def test_a_checkpoint_closure_is_called_in_its_steps(options: Any, steps: list[int]) -> None:
@@ -121,9 +122,9 @@ class OnMachine(Noting):
 @pytest.mark.parametrize(
     ("options", "steps"),
     [
-        ({"activation_steps": 3}, [2, 3]),
-        ({"activation_steps": 4, "checkpoint_steps": 2}, [1, 3]),
-        ({"activation_steps": 9}, [3]),
+        case({"activation_steps": 3}, [2, 3], by_default=False),
+        case({"activation_steps": 4, "checkpoint_steps": 2}, [1, 3], by_default=True),
+        case({"activation_steps": 9}, [3], by_default=False),
     ],
 )
 def test_closures_of_the_machine_are_called_in_activation_steps(

@@ -13,6 +13,7 @@ from tests.wings import TESTS
 PAGE = TESTS.parent / "docs/guide/present-style.md"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("saves", [False, True])
 def test_the_script_of_the_page_learns_and_saves(

@@ -1,7 +1,6 @@
 """``openwafer python`` runs a script that knows nothing of openwafer."""
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.frontends.scripts.script import run_script, show_mistake
+from tests.cli.command import run_command
 
 SCRIPT = """
 import sys
@@ -42,11 +42,6 @@ cm.save({"model": model.state_dict(), "amp": amp.state_dict()}, sys.argv[1])
 """
 
 
-def python(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "openwafer", "python", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "train.py"
@@ -54,12 +49,16 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_script_streams_unmodified_and_gets_its_own_arguments(script: Path) -> None:
+@pytest.mark.usefixtures("in_process")
+def test_a_script_streams_unmodified_and_gets_its_own_arguments(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {**os.environ})
     saved = script.with_name("saved.mdl")
     options = ("--device-memory", "300KiB", "--store", script.with_name("store"))
-    done = python(*options, script, saved)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[-1] == "ReleasedParameter"
+    done = run_command("python", *options, script, saved)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.split()[-1] == "ReleasedParameter"
     state = torch.load(saved)
     assert (len(state["model"]), state["amp"]) == (12, {"loss_scale": 1.0})
 

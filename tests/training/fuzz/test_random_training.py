@@ -105,7 +105,7 @@ FAILED_BEFORE_A_PENALTY = Case(
 )
 
 
-@settings(max_examples=6, suppress_health_check=WHATEVER)
+@settings(max_examples=2, suppress_health_check=WHATEVER)
 @example(case=FIRST_FORWARD_FAILS)
 @example(case=LOSS_OF_ITS_OWN)
 @example(case=SPREAD_WEIGHTS)

@@ -78,6 +78,7 @@ def test_activations_are_flat_under_mup_alone(gpt2: CoordinateCheck) -> None:
     assert max(growth.slopes[-1] for growth in gpt2.standard) > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [case(n, by_default=n == "mixtral") for n in BASES if n != "gpt2"])
 def test_activations_of_other_models_are_flat_under_mup_alone(name: str) -> None:
     found = check_coordinates(config_of(name), WIDTHS)
@@ -109,6 +110,7 @@ def test_activations_are_flat_where_heads_grow(name: str) -> None:
     assert bent(found.mup) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", case("llama", by_default=False)])
 def test_changes_are_flat_over_depths_under_mup_alone(name: str) -> None:
     found = check_depths(deep_config_of(name), (2, 8), num_steps=3)

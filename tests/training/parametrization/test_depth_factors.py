@@ -120,7 +120,7 @@ def groups(
     }
 
 
-@pytest.mark.parametrize("optimizer", RATES)
+@pytest.mark.parametrize("optimizer", [case(o, by_default=o != "lion") for o in RATES])
 def test_rates_are_those_of_width_times_those_of_depth(
     deep: DeepModel, optimizer: str, tmp_path: Path
 ) -> None:

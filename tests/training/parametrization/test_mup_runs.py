@@ -148,6 +148,7 @@ def stopped(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> RunConf
     return config
 
 
+@pytest.mark.slow
 def test_a_run_that_stopped_goes_on_as_the_plain_loop(stopped: RunConfig) -> None:
     resumed = Session(stopped.path, [f"steps={stopped.steps}"], console=quiet()).resume()
     found, expected = saved_parameters(resumed), plain_mup_loop(stopped)

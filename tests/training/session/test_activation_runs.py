@@ -95,6 +95,7 @@ def test_however_it_streams_a_run_has_the_same_bits(
     assert differing(saved_arrays(train_quietly(config)), streamed) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_stopped_goes_on_as_the_unbroken_one(
     data: TinyData, tmp_path: Path, streamed: dict[str, torch.Tensor]
 ) -> None:

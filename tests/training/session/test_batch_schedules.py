@@ -220,6 +220,7 @@ def test_noise_needs_two_samples_in_every_step(data: TinyData, tmp_path: Path) -
         replace(growing(data, tmp_path), batch=batch, noise_scale=Watched.NORMS)
 
 
+@pytest.mark.slow
 def test_a_smaller_batch_keeps_to_the_memory_of_a_larger_one(
     data: TinyData, tmp_path: Path
 ) -> None:

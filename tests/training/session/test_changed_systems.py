@@ -161,6 +161,7 @@ def test_stores_of_other_records_go_on_with_no_step_repeated(
     assert checkpoint_of(run).is_dir()
 
 
+@pytest.mark.slow
 def test_stores_stay_where_their_checkpoint_cannot_be_written(runs: BrokenRuns) -> None:
     run = runs.begin(2, FROM_ALL)
     (run / "checkpoints").touch()

@@ -25,9 +25,9 @@ def mixtral(option: str) -> TransformersModel:
 @pytest.mark.parametrize(
     "model",
     [
-        module("BuiltOnce"),
+        pytest.param(module("BuiltOnce"), marks=pytest.mark.slow),
         module("LogsNorm"),
-        mixtral("output_router_logits"),
+        pytest.param(mixtral("output_router_logits"), marks=pytest.mark.slow),
         pytest.param(mixtral("output_hidden_states"), marks=pytest.mark.slow),
     ],
     ids=["built once", "never read", "router logits", "hidden states"],

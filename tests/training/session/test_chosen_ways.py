@@ -14,13 +14,16 @@ from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.plan.report import to_json
 from openwafer.training.stream.replicas.ownership import StoreSystems
+from tests.tables import case
 from tests.training.session.planned_systems import SMALL, apart, open_config, planned
 from tests.training.session.tiny_runs import TinyData, quiet
 
 LARGE = BatchConfig(size=256, sequence_length=12, micro_batches=4)
 
 
-@pytest.mark.parametrize(("batch", "mode"), [(SMALL, Mode.PIPELINED), (LARGE, Mode.STREAMED)])
+@pytest.mark.parametrize(
+    ("batch", "mode"), [(SMALL, Mode.PIPELINED), case(LARGE, Mode.STREAMED, by_default=False)]
+)
 def test_what_passes_less_over_a_slow_network_is_chosen(
     data: TinyData, tmp_path: Path, batch: BatchConfig, mode: Mode
 ) -> None:
@@ -54,6 +57,7 @@ def test_stages_are_chosen_where_one_system_has_no_room_for_the_store(
     assert plan.choice.reason.startswith("weights cannot stream: ")
 
 
+@pytest.mark.slow
 def test_no_stages_are_chosen_where_hosts_have_no_room_for_them(
     data: TinyData, tmp_path: Path
 ) -> None:

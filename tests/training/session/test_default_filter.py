@@ -88,6 +88,7 @@ def test_experts_that_a_filter_names_are_refused_by_the_key(data: TinyData, tmp_
         Session(config, console=quiet()).train()
 
 
+@pytest.mark.slow
 def test_a_mixture_is_pruned_but_for_routers_and_experts(data: TinyData, tmp_path: Path) -> None:
     config = replace(sparse_config(data, tmp_path, 0.5), model=MIXTRAL, steps=1)
     Session(replace(config, sparsity=None), console=quiet()).train()

@@ -284,6 +284,7 @@ def test_the_plan_shows_the_way_with_the_bytes_of_both(planned: PlanRecord) -> N
     )
 
 
+@pytest.mark.slow
 def test_the_plan_shows_why_weights_are_fetched(data: TinyData, tmp_path: Path) -> None:
     config = owned_config(data, tmp_path, ExpertsWay.AUTO, systems=2)
     told = shown(plan_of(replace(config, store_systems=StoreSystems.FIRST)))

@@ -66,6 +66,7 @@ def test_texts_are_written_within_the_device_budget(tight: Session, found: Gener
     assert tight.generate_all(PROMPTS, GREEDY).texts == found.texts
 
 
+@pytest.mark.slow
 def test_prompts_of_more_tokens_than_a_training_step_pass_in_groups(
     run: Path, tight: Session
 ) -> None:

@@ -70,6 +70,7 @@ def test_what_is_planned_beside_is_that_of_one_layer_or_of_all(
     assert rigl.predicted_host_bytes is not None
 
 
+@pytest.mark.slow
 def test_updates_behind_the_last_step_take_nothing(data: TinyData, tmp_path: Path) -> None:
     config = config_of(data, tmp_path, Mode.STREAMED, Products.DENSE)
     late = replace(RIGL, update=EverySteps(4))

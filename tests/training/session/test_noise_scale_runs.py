@@ -204,6 +204,7 @@ def whole(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> RunConfig
     return config
 
 
+@pytest.mark.slow
 def test_smoothed_signal_and_noise_go_on_where_a_run_is_resumed(
     whole: RunConfig, tmp_path: Path
 ) -> None:

@@ -123,7 +123,9 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", [case(name, by_default=name != "Llama") for name in MODELS])
+@pytest.mark.parametrize(
+    "name", [case(name, by_default=name.startswith("GPT-2")) for name in MODELS]
+)
 def test_stages_of_any_model_equal_the_plain_loop(
     data: TinyData, tmp_path: Path, pool: FollowerPool, name: str
 ) -> None:
@@ -218,6 +220,7 @@ def validation_losses(result: TrainResult) -> list[float]:
     return [row.loss for row in rows]
 
 
+@pytest.mark.slow
 def test_a_streamed_run_goes_on_in_stages(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
@@ -262,6 +265,7 @@ def test_the_first_stage_keeps_no_initial_weights_of_others(
     assert model.head.weight.untyped_storage().nbytes() < model.head.weight.nbytes
 
 
+@pytest.mark.slow
 def test_what_comes_from_the_neighbours_is_counted(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

@@ -167,6 +167,7 @@ def trained_on(config: RunConfig, pruned: Path, folder: Path) -> Any:
     return model_of(session.export(folder / "trained"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [case(one, by_default=one is PruningMethod.SPARSEGPT) for one in METHODS]
 )

@@ -78,6 +78,7 @@ def test_a_run_that_rewinds_between_steps_that_are_undone_equals_the_plain_loop(
     assert differing(found, named_as_exported(plain_sparse_loop(config, plain))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tier", "num_before"),
     [
@@ -121,6 +122,7 @@ def test_a_run_past_the_step_needs_what_was_kept(data: TinyData, tmp_path: Path)
         Session(other, console=quiet()).resume()
 
 
+@pytest.mark.slow
 def test_masters_go_back_with_their_weights(data: TinyData, tmp_path: Path) -> None:
     config = rewound_config(data, tmp_path, 0, StoreTier.DRAM)
     config = replace(config, weights=Weights.BF16, precision=Precision.BF16, steps=4)

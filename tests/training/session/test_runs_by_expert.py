@@ -50,7 +50,8 @@ def test_a_run_learns_what_the_plain_loop_does(unbroken: TrainResult, on_disk: T
         assert differing(parameters, {name: plain[name] for name in parameters}) == []
 
 
-@pytest.mark.parametrize("is_first_resident", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_first_resident", [True, False])
 def test_a_checkpoint_of_one_form_is_gone_on_from_in_the_other(
     data: TinyData, tmp_path: Path, unbroken: TrainResult, is_first_resident: bool
 ) -> None:
@@ -86,6 +87,7 @@ def test_masters_of_one_form_are_gone_on_from_in_the_other(data: TinyData, tmp_p
     assert differing(saved_arrays(result), saved_arrays(unbroken)) == []
 
 
+@pytest.mark.slow
 def test_a_run_on_disk_is_read_as_a_resident_one_is(on_disk: TrainResult) -> None:
     streamed = session_of(on_disk)
     resident = Session(replace(streamed.config, streaming=RESIDENT), console=quiet())

@@ -31,6 +31,7 @@ from openwafer.training.store.store_folder import read_manifest
 from openwafer.training.stream.execute.execution import StepEnd
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreSystems
+from tests.tables import case
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.mixture_runs import MIXTRAL
 from tests.training.session.tiny_runs import (
@@ -199,6 +200,7 @@ def test_a_run_goes_on_from_its_stores(
     assert f"training from step {NUM_STEPS} to" in (run / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_without_its_stores_goes_on_from_its_checkpoint(
     on_disk: RunConfig, unbroken: TrainResult, pool: FollowerPool
 ) -> None:
@@ -213,7 +215,9 @@ def test_a_run_without_its_stores_goes_on_from_its_checkpoint(
     assert differing(saved_arrays(result), saved_arrays(unbroken)) == []
 
 
-@pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGINT), (1, signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("rank", "number"), [case(0, signal.SIGINT, by_default=False), (1, signal.SIGTERM)]
+)
 def test_a_signal_to_any_system_leaves_a_checkpoint_for_any_number_of_them(
     data: TinyData, tmp_path: Path, pool: FollowerPool, rank: int, number: signal.Signals
 ) -> None:

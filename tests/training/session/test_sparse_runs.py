@@ -136,6 +136,7 @@ def test_a_sparse_run_equals_the_plain_loop_with_masks(
     assert differing(exported(session, tmp_path / "out"), expected) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("written", "plain"),
     [
@@ -154,6 +155,7 @@ def test_a_schedule_may_go_to_its_ends(
     assert differing(exported(session, tmp_path / "out"), expected) == []
 
 
+@pytest.mark.slow
 def test_a_sparse_run_that_stopped_and_went_on_equals_the_plain_loop_with_masks(
     data: TinyData, tmp_path: Path
 ) -> None:
@@ -185,6 +187,7 @@ def test_the_store_keeps_what_the_kept_weights_cost(data: TinyData, tmp_path: Pa
     assert arrays[f"{name}_pattern"].dtype is torch.uint8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [case(CHANGES[name], by_default=name == "muon beside", id=name) for name in CHANGES],

@@ -41,9 +41,8 @@ def texts(run: Path) -> tuple[str, ...]:
     return written(run)
 
 
-@pytest.mark.parametrize(
-    "way", ["streaming.mode=resident", pytest.param("streaming.store=disk", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["streaming.mode=resident", "streaming.store=disk"])
 def test_texts_are_the_same_wherever_the_weights_are(
     run: Path, texts: tuple[str, ...], way: str
 ) -> None:
@@ -55,6 +54,7 @@ def test_texts_are_the_same_where_patterns_have_no_room(run: Path, texts: tuple[
     assert written(run, f"device_memory={smallest}", "streaming.mode=streamed") == texts
 
 
+@pytest.mark.slow
 def test_a_run_that_went_on_writes_with_its_new_masks(run: Path, texts: tuple[str, ...]) -> None:
     session = Session(run, ["steps=3"], console=quiet())
     session.resume()

@@ -107,6 +107,7 @@ def keeps_gradients(config: RunConfig) -> bool:
     return not gradients.isdisjoint(written.offsets)
 
 
+@pytest.mark.slow
 def test_a_run_whose_norms_fall_again_is_updated_at_once_again(
     data: TinyData, tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_run_whose_norms_fall_again_is_updated_at_once_again(
     assert found == [True, False]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_remembers_which_steps_were_undone(data: TinyData, tmp_path: Path) -> None:
     config = config_of(data, tmp_path / "cut", SOMETIMES)
     train_quietly(replace(config, steps=3))

@@ -101,6 +101,7 @@ def test_what_no_hosts_have_room_for_is_refused_before_weights_are_drawn(
     assert needed <= int(found.replace(",", "")) < 2 * needed
 
 
+@pytest.mark.slow
 def test_a_host_with_less_memory_gets_a_smaller_stage(data: TinyData, tmp_path: Path) -> None:
     config = staged_config(data, tmp_path, 2, 2)
     first, _ = pipeline_of(config, apart(1 << 30, 1 << 30)).stages

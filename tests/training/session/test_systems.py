@@ -147,6 +147,7 @@ def test_sparse_weights_equal_one_system(
     assert differing(saved_arrays(alone), saved_arrays(together)) == []
 
 
+@pytest.mark.slow
 def test_frozen_weights_equal_one_system(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:
@@ -203,6 +204,7 @@ def test_a_run_goes_on_with_another_number_of_systems(
     assert differing(saved_arrays(alone), unbroken) == []
 
 
+@pytest.mark.slow
 def test_a_run_of_several_systems_is_read_by_one(uneven: tuple[TrainResult, TrainResult]) -> None:
     first, second = (Session(one.folder, console=quiet()) for one in uneven)
     assert second.config.systems == 3
@@ -260,6 +262,7 @@ def test_a_fast_reduction_is_near_the_plain_loop(
         torch.testing.assert_close(found, loop[name], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_all_systems(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

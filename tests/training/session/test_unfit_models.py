@@ -108,6 +108,7 @@ def test_a_model_that_repeats_its_input_is_warned_of(data: TinyData, tmp_path: P
     assert message in out.getvalue()
 
 
+@pytest.mark.slow
 def test_a_model_of_two_texts_does_not_write(data: TinyData, tmp_path: Path) -> None:
     config = replace(tiny_config(data, tmp_path), model=T5, steps=1)
     session = Session(config, console=quiet())

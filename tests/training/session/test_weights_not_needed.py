@@ -46,6 +46,7 @@ def test_a_run_goes_on_without_the_weights_that_it_began_with(config: RunConfig)
     assert differing(saved_parameters(resumed.resume()), expected) == []
 
 
+@pytest.mark.slow
 def test_a_run_is_read_without_the_weights_that_it_began_with(
     config: RunConfig, tmp_path: Path
 ) -> None:

@@ -11,8 +11,13 @@ from tests.training.stream.own_loops import PLAINLY, WAYS, differing, run_loop
 every_kind_every_way = pytest.mark.parametrize(
     ("kind", "way"),
     [
-        case(kind, way, by_default=way == "recompute", id=f"{kind.__name__}-{way}")
-        for kind in KINDS
+        case(
+            kind,
+            way,
+            by_default=way == "recompute" and number % 2 == 0,
+            id=f"{kind.__name__}-{way}",
+        )
+        for number, kind in enumerate(KINDS)
         for way in WAYS
     ],
 )

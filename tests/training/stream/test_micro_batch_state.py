@@ -225,7 +225,7 @@ def streamed_run(run: Run) -> StreamedRun:
     ("name", "policy"),
     [
         row
-        for row in checkerboard(tuple(MODELS), Activations, one_in=3)
+        for row in checkerboard(tuple(MODELS), Activations, one_in=5)
         # Its layers cannot run again, which is refused.
         if row.values != ("a list outside", Activations.RECOMPUTE)
     ],
@@ -306,7 +306,7 @@ def test_a_forward_of_one_micro_batch_finds_no_gradient_as_in_a_plain_loop() -> 
 
 @pytest.mark.parametrize(
     ("name", "policy"),
-    checkerboard(tuple(MODELS), (Activations.KEEP, Activations.OFFLOAD), one_in=4),
+    checkerboard(tuple(MODELS), (Activations.KEEP, Activations.OFFLOAD), one_in=8),
 )
 def test_no_pass_needs_more_than_was_planned(name: str, policy: Activations) -> None:
     run = run_of(MODELS[name], [])

@@ -67,6 +67,7 @@ def test_forced_recomputation_is_refused_in_the_plan_with_the_reason(kind: type[
         run_loop(lambda: build(kind), WAYS["recompute"])
 
 
+@pytest.mark.slow
 def test_beside_layers_that_cannot_the_others_recompute_under_a_small_budget() -> None:
     def build_long() -> nn.Module:
         return Chain(*(Wide() if number == 1 else WideLike() for number in range(6)))

@@ -21,6 +21,7 @@ from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import ParameterStore, StoreOptions
 from openwafer.training.store.transfers import DiskTransfer
 from openwafer.training.stream.plan.placement import StoreTier, update_bytes
+from tests.tables import case
 from tests.training.stream.both_loops import STREAMED, Run, StreamedRun, on_tier, plan
 
 SIZE, NUM_LAYERS, NUM_STEPS = 768, 6, 2
@@ -160,7 +161,7 @@ def dense(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     return measure(0, tmp_path_factory.mktemp("dense"))
 
 
-@pytest.fixture(scope="module", params=SPARSITIES)
+@pytest.fixture(scope="module", params=[case(s, by_default=s == SPARSITIES[0]) for s in SPARSITIES])
 def sparse(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Measured:
     return measure(request.param, tmp_path_factory.mktemp("sparse"))
 

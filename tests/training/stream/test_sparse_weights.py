@@ -62,7 +62,7 @@ def sparse_run(products: Products) -> Run:
         (Products.SPARSE, Products.DENSE),
         (StoreTier.DRAM, StoreTier.DISK),
         tuple(Activations),
-        one_in=4,
+        one_in=8,
     ),
 )
 def test_packed_weights_stream(

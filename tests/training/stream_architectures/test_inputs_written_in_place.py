@@ -66,7 +66,7 @@ def text(model: nn.Module, step: int) -> Tensor:
     [
         case("Hubert", SOUND, sound, by_default=False),
         case("UniSpeech", SOUND, sound, by_default=False),
-        case("Wav2Vec2", SOUND, sound, by_default=True),
+        case("Wav2Vec2", SOUND, sound, by_default=False),
         case("Wav2Vec2Conformer", SOUND, sound, by_default=False),
         case("Data2VecAudio", SOUND | {"conv_pos_kernel_size": 3}, sound, by_default=False),
         case("SEW", SQUEEZED, sound, by_default=False),

@@ -60,6 +60,7 @@ def test_the_page_of_the_guide_is_that_of_the_table() -> None:
     assert text == page(), "write it with scripts/architecture_table.py"
 
 
+@pytest.mark.slow
 def test_buffers_kept_in_the_first_pass_are_in_the_predicted_peak() -> None:
     [architecture] = [row for row in ARCHITECTURES if row.name == "gpt-neo"]
     [parity] = compare(Training(architecture, num_steps=3), [Activations.RECOMPUTE])

@@ -59,7 +59,9 @@ class Case:
     @property
     def is_default(self) -> bool:
         others = default_values(self.prefetch_layers, self.policy)
-        return (self.tier, self.clips) == (others.tier, others.clips)
+        # Each depth and each policy once: all of both meet on the plain link by default.
+        are_paired = DEPTHS.index(self.prefetch_layers) == [*Activations].index(self.policy)
+        return are_paired and (self.tier, self.clips) == (others.tier, others.clips)
 
 
 CASES = [

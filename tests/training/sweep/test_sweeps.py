@@ -151,6 +151,7 @@ def test_a_damaged_file_is_refused(config: Path, tmp_path: Path) -> None:
         Sweep(config, (), GRID, tmp_path)
 
 
+@pytest.mark.slow
 def test_runs_of_long_values_have_names_of_their_own(config: Path, tmp_path: Path) -> None:
     values = ("{size: 2, sequence_length: 8}", "{size: 2, sequence_length: 16}")
     sweep = Sweep(config, ("steps=1",), Grid((Axis("batch", values),), (0,)), tmp_path)
