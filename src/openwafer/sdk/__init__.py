@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from openwafer.sdk.door.one_function import Called, call
     from openwafer.sdk.door.run import Run
     from openwafer.sdk.door.vendor import vendor_modules
-    from openwafer.sdk.fabric import Account, EventKind, SlotState
+    from openwafer.sdk.fabric import Account, Edge, EventKind, Passed, Port, Side, SlotState
     from openwafer.sdk.host import (
         Check,
         DataType,
@@ -58,10 +58,13 @@ __all__ = [
     "Compiled",
     "CriticalPath",
     "DataType",
+    "Edge",
     "End",
     "EventKind",
     "Events",
     "Order",
+    "Passed",
+    "Port",
     "Profile",
     "Record",
     "RecordOptions",
@@ -69,6 +72,7 @@ __all__ = [
     "Run",
     "Runtime",
     "RuntimeOptions",
+    "Side",
     "SlotState",
     "Wavelets",
     "call",
@@ -96,6 +100,7 @@ _PLACES: Final = MappingProxyType(
         "CompileOptions": "csl.options",
         "Run": "door.run",
         **dict.fromkeys(("Account", "EventKind", "SlotState"), "fabric"),
+        **dict.fromkeys(("Edge", "Passed", "Port", "Side"), "fabric"),
         **dict.fromkeys(("Profile", "profile_text", "read_profile", "write_profile"), "profile"),
         "write_timeline": "profile",
         **dict.fromkeys(("End", "Wavelets", "wavelets"), "profile"),

@@ -1,9 +1,9 @@
 """Machines with random routes and random PE code, and all that can be seen of a run.
 
 Each color is a walk over PEs: the first one sends, the last one and some on the way receive.
-Switches, filters, control wavelets, slow receivers and streams from and to the host come in at
-random; a run may end well, wait for ever, or stop with an error. A machine is drawn so that it
-shrinks: the first choice of everything is the plainest.
+Switches, filters, control wavelets, slow receivers, streams from and to the host and ports at the
+edge come in at random; a run may end well, wait for ever, or stop with an error. A machine is drawn
+so that it shrinks: the first choice of everything is the plainest.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.fabric import Scope, Simulator, SimulatorOptions
+from openwafer.sdk.fabric import Edge, Port, Scope, Side, Simulator, SimulatorOptions
 from openwafer.sdk.program.image import QueueBinding, Symbol, TaskBinding, TaskKind
 from openwafer.sdk.program.routing import (
     ColorConfig,
@@ -63,6 +63,15 @@ class Draft:
 
 
 @dataclass(frozen=True)
+class Stream:
+    """Wavelets, 33 bits each, that enter through a port on a color, or leave by it."""
+
+    port: Port
+    color: int
+    wavelets: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Machine:
     """A rectangle of PEs."""
 
@@ -70,6 +79,7 @@ class Machine:
     width: int
     height: int
     drafts: dict[Place, Draft]
+    streams: tuple[Stream, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,7 +107,11 @@ def random_machine(random: Random) -> Machine:
         _add_color(random, drafts, color)
     for place in random.sample(places, random.randint(0, 1 + len(places) // 4)):
         _connect_host(drafts[place])
-    return Machine(arch, width, height, drafts)
+    machine = Machine(arch, width, height, drafts)
+    used: set[tuple[Place, Side]] = set()
+    for color in range(8, 8 + random.randint(0, 3)):
+        machine = _with_stream(random, machine, color, used)
+    return machine
 
 
 @st.composite
@@ -116,7 +130,11 @@ def build(machine: Machine, options: SimulatorOptions) -> tuple[Simulator, Pytho
     )
     grid = np.arange(len(drafts)).reshape(machine.height, machine.width).tolist()
     streams = (("MEMCPYD2H_1", TO_HOST), ("MEMCPYH2D_1", FROM_HOST))
+    options = replace(options, edge=Edge(tuple(stream.port for stream in machine.streams)))
     simulator = code.simulator(program(grid, images, routes, machine.arch, streams), options)
+    for stream in machine.streams:
+        wavelets = np.array(stream.wavelets, np.int64)
+        simulator.send_to_port(stream.port, stream.color, wavelets)
     for (x, y), draft in drafts.items():
         table = np.arange(TABLE_WORDS, dtype=np.uint16) + 1000 * x + 7000 * y
         simulator.write(x, y, TABLE, table)
@@ -185,6 +203,60 @@ def _add_color(random: Random, drafts: dict[Place, Draft], color: int) -> None:
     random.shuffle(sends)
 
 
+def _with_stream(
+    random: Random, machine: Machine, color: int, used: set[tuple[Place, Side]]
+) -> Machine:
+    """A color that enters through a port, and leaves by another where its walk ends at an edge."""
+    drafts, streams = machine.drafts, list(machine.streams)
+    edges = {place: sides for place in drafts if (sides := _free_sides(machine, place, used))}
+    if not edges:
+        return machine
+    start = random.choice(list(edges))
+    side = random.choice(edges[start])
+    used.add((start, side))
+    walk = _walk(random, drafts, start)
+    length, came = random.randint(1, 40), 1 << side.direction
+    out = random.choice(_free_sides(machine, walk[-1], used) or [None])
+    for number, place in enumerate(walk):
+        is_last = number + 1 == len(walk)
+        end = RAMP if out is None else 1 << out.direction
+        goes = end if is_last else _direction(place, walk[number + 1])
+        goes |= RAMP * (goes != RAMP and _happens(random, 25))
+        drafts[place].routes[color] = _config(random, came, goes)
+        if goes & RAMP:
+            _receive(random, drafts[place], color, length)
+        came = 0 if is_last else _direction(walk[number + 1], place)
+    rates = [None, 1.0, 0.75, 0.3, 1 / 7]
+    name = f"{len(streams)}"
+    given = Port(name, *start, side, into=(color,), rate=random.choice(rates))
+    streams.append(Stream(given, color, _wavelets(random, length)))
+    if out is not None:
+        used.add((walk[-1], out))
+        rate = random.choice(rates)
+        streams.append(Stream(Port(f"{name} out", *walk[-1], out, out=(color,), rate=rate), color))
+    return replace(machine, streams=tuple(streams))
+
+
+def _free_sides(machine: Machine, place: Place, used: set[tuple[Place, Side]]) -> list[Side]:
+    x, y = place
+    at_edge = {
+        Side.WEST: x == 0,
+        Side.EAST: x == machine.width - 1,
+        Side.SOUTH: y == machine.height - 1,
+        Side.NORTH: y == 0,
+    }
+    return [side for side, is_edge in at_edge.items() if is_edge and (place, side) not in used]
+
+
+def _wavelets(random: Random, length: int) -> tuple[int, ...]:
+    """Words, and now and then a command."""
+    controls = [1 << 32 | command for command in COMMANDS]
+    return tuple(
+        random.choice(controls) if _happens(random, 5) else random.getrandbits(32)
+        for _ in range(length)
+    )
+
+
 def _receive(random: Random, draft: Draft, color: int, length: int) -> None:
     length += 3 * _happens(random, 10)
     priority, ends = random.randint(-1, 2), _happens(random, 20)
@@ -193,8 +265,8 @@ def _receive(random: Random, draft: Draft, color: int, length: int) -> None:
         draft.data_colors.append(color)
 
 
-def _walk(random: Random, drafts: dict[Place, Draft]) -> list[Place]:
-    walk = [random.choice(list(drafts))]
+def _walk(random: Random, drafts: dict[Place, Draft], start: Place | None = None) -> list[Place]:
+    walk = [random.choice(list(drafts)) if start is None else start]
     for _ in range(random.randint(1, 10)):
         near = [(walk[-1][0] + dx, walk[-1][1] + dy) for dx, dy in STEPS.values()]
         free = [place for place in near if place in drafts and place not in walk]

@@ -11,6 +11,7 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import EventKind, Record, read_record
 from openwafer.sdk.fabric import Scope, SimulatorOptions
+from openwafer.sdk.fabric.words import NO_COLOR
 from openwafer.sdk.host.record import RecordFile
 from openwafer.sdk.profile import End, Wavelets, wavelets
 from tests.sdk.fabric.random_machines import CYCLES, build, random_machine
@@ -31,12 +32,23 @@ def of_machine(seed: int, path: Path) -> Record:
     return read_record(path)
 
 
+def num_by_port(record: Record) -> int:
+    """Wavelets that came over links which end at the rectangle's edge."""
+    came = record.events(EventKind.LANDING, EventKind.NOWHERE)
+    # What a route sends nowhere has landed.
+    came = came.take((came.kind == EventKind.LANDING) | (came.number == NO_COLOR))
+    last = [(0, came.x), (record.head.width - 1, came.x)]
+    last += [(record.head.height - 1, came.y), (0, came.y)]
+    # Where a wavelet lands on both colors of a pair it is two.
+    return sum(int(((came.link == k) & (at == end)).sum()) for k, (end, at) in enumerate(last))
+
+
 def check(record: Record, found: Wavelets) -> None:
     """All that was sent is there, all that was taken, and nothing twice."""
     events = record.events()
     sent = events.of(EventKind.SENT).cycle.size
     entered = events.of(EventKind.ENTERED)
-    num_from_host = int((entered.link == FROM_HOST).sum())
+    num_from_host = int((entered.link == FROM_HOST).sum()) + num_by_port(record)
     assert len(set(found.wavelet.tolist())) == sent + num_from_host
     ends = Counter(found.end.tolist())
     assert ends[End.CONSUMED] == len(events.of(EventKind.TAKEN))

@@ -44,6 +44,7 @@ class Generation:
         timing: its parameters of time.
         max_fabric: columns and rows of the usable fabric.
         clock_hertz: cycles a second.
+        edge_bits_per_second: what the links of a system move each way, all together.
     """
 
     arch: Arch
@@ -54,6 +55,7 @@ class Generation:
     timing: Timing
     max_fabric: tuple[int, int]
     clock_hertz: float
+    edge_bits_per_second: float = 12 * 100e9
 
 
 WSE2: Final = Generation(

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.door.elements import Element, element_of
-from openwafer.sdk.fabric import Account, Print
+from openwafer.sdk.fabric import Account, Passed, Print
 from openwafer.sdk.host import DataType, LineCycles, Region, Runtime, RuntimeOptions, tensors
 from openwafer.sdk.profile import Grouping, Profile, profile_of
 from openwafer.sdk.program.program import Program
@@ -139,6 +139,66 @@ class Run:
         region = self._region(rows, columns, num_elements)
         self._runtime.receive(taken.append, self._color(stream), region)
         return element.from_words(taken[0])
+
+    def send_port(
+        self,
+        port: str,
+        values: ArrayLike,
+        *,
+        color: int | None = None,
+        is_control: ArrayLike = False,
+    ) -> None:
+        """Let values wait to enter the fabric through a port, behind those that do.
+
+        They enter as time goes by, as fast as the port and the routes let them.
+
+        Args:
+            port: its name.
+            values: a wavelet each, of four bytes, or of two in the low half: any shape.
+            color: of those on which words enter there; None is the only one.
+            is_control: which of them are control wavelets: one for all, or the shape of `values`.
+        """
+        array = np.asarray(values)
+        if array.dtype.itemsize not in (2, 4):
+            raise error(
+                "host-element-size",
+                f"port {port!r} takes 2 or 4 bytes a wavelet; these values are {array.dtype}",
+                help="convert them, as with values.astype(np.float32)",
+            )
+        kind = np.uint16 if array.dtype.itemsize == 2 else np.uint32
+        words = np.ascontiguousarray(array).view(kind).astype(np.uint32).ravel()
+        flags = np.broadcast_to(np.asarray(is_control, np.uint32), array.shape).ravel()
+        self._runtime.send_port(port, np.stack([words, flags]) if flags.any() else words, color)
+
+    def receive_port(
+        self,
+        port: str,
+        num_elements: int,
+        dtype: DTypeLike = np.uint32,
+        *,
+        color: int | None = None,
+    ) -> NDArray[Any]:
+        """Wait until words have left the fabric through a port, and take them: (elements,).
+
+        Args:
+            port: its name.
+            num_elements: how many wavelets.
+            dtype: of four bytes, or of two, which are those of the low half.
+            color: of those on which words leave there; None is the only one.
+        """
+        element = Element(port, np.dtype(dtype))
+        taken: list[NDArray[np.uint32]] = []
+        self._runtime.receive_port(taken.append, port, num_elements, color)
+        return element.from_words(taken[0][0])
+
+    def passed(self, port: str) -> tuple[Passed, Passed]:
+        """Words that have entered through a port and left by it up to now, with their cycles."""
+        return self._runtime.passed(port)
+
+    @property
+    def copy_cycles(self) -> int:
+        """Of :attr:`cycles`, those that copies of memory took, beside what the program did."""
+        return self._runtime.copy_cycles
 
     @property
     def cycles(self) -> int:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.account import Account, MainTime, account_of, main_time_of
+from openwafer.sdk.fabric.edge import Edge, Passed, Port, passed, place_ports
 from openwafer.sdk.fabric.engine import (
     ELEMENT_TYPE,
     RUN_TYPE,
@@ -32,8 +33,13 @@ from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.program import Program
 
 MAX_BANDS: Final = w.MAX_BANDS
-Words32: TypeAlias = NDArray[np.uint32]
 Pes: TypeAlias = NDArray[np.int64]
+Wavelets: TypeAlias = NDArray[np.int64]
+"""33 bits each: a word, and above it 1 for a control wavelet."""
+Stream: TypeAlias = tuple[int, int, int]
+"""Number of a PE, color, and the direction of the port that words of the host come by, or
+INTO_CORE."""
+INTO_CORE: Final = w.FROM_HOST
 
 
 class Goal(IntEnum):
@@ -44,7 +50,7 @@ class Goal(IntEnum):
     COMMAND = w.GOAL_COMMAND
     """Every PE has ended the last command and opened its stream again."""
     INJECTED = w.GOAL_INJECTED
-    """All words of the host are in the PEs' queues."""
+    """All words of the host are in the PEs' queues, or have passed their ports."""
     COLLECTED = w.GOAL_COLLECTED
     """PEs have sent what :meth:`Machine.expect` says."""
 
@@ -115,8 +121,8 @@ class Machine(Protocol):
     def is_command_done(self) -> bool:
         """Whether every PE has ended the last command and opened its stream again."""
 
-    def inject(self, streams: Mapping[tuple[int, int], Sequence[Words32]]) -> None:
-        """Stream words into cores, by PE and color, behind those that they have not taken yet.
+    def inject(self, streams: Mapping[Stream, Sequence[Wavelets]]) -> None:
+        """Stream words into cores and ports, behind those that they have not taken yet.
 
         Raises OpenwaferError, and takes none of them, where there is no room for all.
         """
@@ -126,6 +132,12 @@ class Machine(Protocol):
 
         Raises OpenwaferError for a color that leads no stream to the host.
         """
+
+    def expect_of_port(self, pe: int, direction: int, num_words: int) -> None:
+        """Set how many more words have to leave through a port until that is reached as a goal."""
+
+    def passed(self, port: Port, *, is_into: bool) -> Passed:
+        """Words that have passed a port on one of its ways."""
 
     def count_code(self, addresses: NDArray[np.int64]) -> None:
         """Let code that counts do so from a native address on, each PE's from its own."""
@@ -173,6 +185,7 @@ class MachineOptions:
     has_plans: bool
     has_account: bool
     code: str
+    edge: Edge
 
 
 class Engine(Machine):
@@ -201,6 +214,7 @@ class Engine(Machine):
         self.state[w.G_IS_CHECKED] = options.is_checked
         self.state[w.G_HAS_PLANS] = options.has_plans
         self.state[w.G_HAS_ACCOUNT] = options.has_account
+        place_ports(self.tables, program, options.edge)
         if options.is_checked:
             fill_unwritten(self.states, program)
         self._wake(np.arange(program.width * program.height))
@@ -258,26 +272,40 @@ class Engine(Machine):
     def is_command_done(self) -> bool:
         return int(self.state[w.G_COMMANDS]) == 0
 
-    def inject(self, streams: Mapping[tuple[int, int], Sequence[Words32]]) -> None:
+    def inject(self, streams: Mapping[Stream, Sequence[Wavelets]]) -> None:
         self._check_room(streams)
-        state, core = self.state, self.tables.core
+        state = self.state
         waiting = self._unread_streams()
         for key, parts in streams.items():
             waiting[key] = [*waiting.get(key, ()), *parts]
-        core[[pe for pe, _ in waiting], w.C_AWAKE] &= w.AWAKE_BIT
         start = 0
-        for number, ((pe, color), parts) in enumerate(waiting.items()):
+        for number, (key, parts) in enumerate(waiting.items()):
             words = np.concatenate(parts)
             end = start + words.size
             state[w.SOURCE_DATA + start : w.SOURCE_DATA + end] = words
-            awake = core[pe, w.C_AWAKE]
-            self.tables.source[number] = (pe, color, start, end, awake >> w.SOURCE_SHIFT)
-            core[pe, w.C_AWAKE] = (number + 1) << w.SOURCE_SHIFT | awake & w.AWAKE_BIT
+            self._add_source(number, key, start, end)
             start = end
-        self._wake(np.unique([pe for pe, _ in waiting]))
+        pes, links = np.array([(pe, link) for pe, _, link in waiting], np.int64).reshape(-1, 2).T
+        self._wake(np.unique(pes[links == w.FROM_HOST]))
+        self._wake_routers(np.unique(pes[links != w.FROM_HOST]))
         state[w.G_SOURCES] = state[w.G_SOURCE_ROWS] = len(waiting)
 
-    def _check_room(self, streams: Mapping[tuple[int, int], Sequence[Words32]]) -> None:
+    def _add_source(self, number: int, key: Stream, start: int, end: int) -> None:
+        """Let words of the table enter a core, or a router by its port."""
+        pe, color, link = key
+        if link == w.FROM_HOST:
+            awake = int(self.tables.core[pe, w.C_AWAKE])
+            before = awake >> w.SOURCE_SHIFT
+            chain = (number + 1) << w.SOURCE_SHIFT | awake & w.AWAKE_BIT
+            self.tables.core[pe, w.C_AWAKE] = chain
+        else:
+            port = self.tables.port[link, pe]
+            before = int(port[w.N_SOURCE])
+            port[w.N_SOURCE] = number + 1
+            self.tables.router[pe, w.R_BUSY] |= 1 << (w.PORTS_SHIFT + link)
+        self.tables.source[number] = (pe, color, start, end, before, link)
+
+    def _check_room(self, streams: Mapping[Stream, Sequence[Wavelets]]) -> None:
         """Refuse more words from the host than the machine's table takes."""
         unread = self.tables.source[: self.state[w.G_SOURCE_ROWS]]
         num_words = int((unread[:, w.S_END] - unread[:, w.S_NEXT]).sum())
@@ -290,26 +318,48 @@ class Engine(Machine):
                 help="send them in several calls, and wait for each",
             )
 
-    def _unread_streams(self) -> dict[tuple[int, int], list[Words32]]:
-        """What is left of the table; its PEs forget it."""
-        streams: dict[tuple[int, int], list[Words32]] = {}
+    def _unread_streams(self) -> dict[Stream, list[Wavelets]]:
+        """What is left of the table; its PEs and ports forget it."""
+        streams: dict[Stream, list[Wavelets]] = {}
         for row in self.tables.source[: self.state[w.G_SOURCE_ROWS]].tolist():
-            pe, color, start, end, _ = row
-            self.tables.core[pe, w.C_AWAKE] &= w.AWAKE_BIT
+            pe, color, start, end, _, link = row
+            if link == w.FROM_HOST:
+                self.tables.core[pe, w.C_AWAKE] &= w.AWAKE_BIT
+            else:
+                self.tables.port[link, pe, w.N_SOURCE] = 0
             left = self.state[w.SOURCE_DATA + start : w.SOURCE_DATA + end]
             if left.size:
-                streams[pe, color] = [left.astype(np.uint32)]
+                streams[pe, color, link] = [left.copy()]
         return streams
 
     def expect(self, color: int, missing: Mapping[int, int]) -> None:
         if not (int(self.state[w.G_SINK_COLORS]) >> color) & 1:
             raise error("fabric-no-stream", f"color {color} leads no stream to the host")
         slot = int(self.state[w.G_SINK_SLOT + color])
-        self.tables.sink[:, 1] = -1
+        self._expect_nothing()
         for pe, num_words in missing.items():
             row = self.tables.sink[pe * w.SINKS + slot]
             row[1] = row[0] + num_words
         self.state[w.G_WANTED] = len(missing)
+
+    def expect_of_port(self, pe: int, direction: int, num_words: int) -> None:
+        self._expect_nothing()
+        row = self.tables.port[direction, pe]
+        row[w.N_WANTED] = row[w.N_OUT + w.N_COUNT] + num_words
+        self.state[w.G_WANTED] = 1
+
+    def _expect_nothing(self) -> None:
+        self.tables.sink[:, 1] = -1
+        for port in self._options.edge.ports:
+            self._port_row(port)[w.N_WANTED] = -1
+
+    def passed(self, port: Port, *, is_into: bool) -> Passed:
+        return passed(self._port_row(port), is_into=is_into)
+
+    def _port_row(self, port: Port) -> Array:
+        pe = self._program.number_of(port.x, port.y)
+        row: Array = self.tables.port[port.side.direction, pe]
+        return row
 
     def count_code(self, addresses: NDArray[np.int64]) -> None:
         self.tables.mailbox[:, mb.COUNTS] = addresses
@@ -356,14 +406,21 @@ class Engine(Machine):
         width, height = self._program.width, self._program.height
         size = f"{width} x {height} PEs in {self.num_bands} bands"
         code = self._options.code + ", its time booked" * self._options.has_account
-        return Identity(digest_of(self._program), size, code, version())
+        return Identity(digest_of(self._program), size, code, repr(self._options.edge), version())
 
     def _wake(self, pes: Pes) -> None:
         """Let cores look around; `pes` are different ones in ascending order."""
-        pes = pes[self.tables.core[pes, w.C_AWAKE] & w.AWAKE_BIT == 0]
-        self.tables.core[pes, w.C_AWAKE] |= w.AWAKE_BIT
+        self._put_on_list(pes, self.tables.core[:, w.C_AWAKE], w.CORE_LIST, w.G_CORES)
+
+    def _wake_routers(self, pes: Pes) -> None:
+        """The same of routers."""
+        self._put_on_list(pes, self.tables.router[:, w.R_FLAGS], w.ROUTER_LIST, w.G_ROUTERS)
+
+    def _put_on_list(self, pes: Pes, flags: Array, start: int, count: int) -> None:
+        pes = pes[flags[pes] & w.AWAKE_BIT == 0]
+        flags[pes] |= w.AWAKE_BIT
         for state in self.states:
             own = pes[(pes >= state[w.G_FIRST]) & (pes < state[w.G_END])]
-            end = w.CORE_LIST + int(state[w.G_CORES])
+            end = start + int(state[count])
             state[end : end + own.size] = own
-            state[w.G_CORES] += own.size
+            state[count] += own.size

@@ -1,6 +1,6 @@
 """Why the machine stopped, in words."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -185,6 +185,7 @@ class Report:
             *causes,
             *self._lost_wavelets(EventKind.LOST, EventKind.NOWHERE),
             *self._unread_streams(),
+            *self._at_ports(),
             *work,
             *(remark for pe in with_thread for remark in self._waiting_threads(pe)),
             *((pe, self._waiting_command(pe)) for pe in self._with_command()),
@@ -215,7 +216,7 @@ class Report:
         return [
             *self._told("fabric-lost", self._lost_wavelets(EventKind.LOST), _LOST),
             *self._told("fabric-lost", self._lost_wavelets(EventKind.NOWHERE), _NOWHERE),
-            *self._told("fabric-left", [*(causes or stuck), *queued], _LEFT),
+            *self._told("fabric-left", [*(causes or stuck), *self._at_ports(), *queued], _LEFT),
         ]
 
     def _told(self, code: str, remarks: list[Remark], remedy: str) -> list[Diagnostic]:
@@ -260,12 +261,27 @@ class Report:
 
     def _unread_streams(self) -> list[Remark]:
         """What the host streams, and a PE has no queue for."""
-        rows = self._tables.source[: int(self._state[w.G_SOURCE_ROWS]), :4].tolist()
         return [
             (pe, f": {waiting} of color {color} from the host wait, {_NO_QUEUE}")
-            for pe, color, start, end in rows
-            for waiting in (counted(end - start, "word"),)
-            if end > start and self._queue_of(pe, color) < 0
+            for pe, color, waiting, link in self._waiting_words()
+            if link == w.FROM_HOST and self._queue_of(pe, color) < 0
+        ]
+
+    def _waiting_words(self) -> Iterator[tuple[int, int, str, int]]:
+        """What the host streams and no PE has taken: PE, color, how many words, link."""
+        rows = self._tables.source[: int(self._state[w.G_SOURCE_ROWS])].tolist()
+        for pe, color, start, end, _, link in rows:
+            if end > start:
+                yield pe, color, counted(end - start, "word"), link
+
+    def _at_ports(self) -> list[Remark]:
+        """What waits in ports, and why."""
+        return [
+            (pe, f", {DIRECTION_NAMES[link].lower()} port: {waiting} of color {color} wait{why}")
+            for pe, color, waiting, link in self._waiting_words()
+            if link != w.FROM_HOST
+            for reason in (self._refused(pe, color, link),)
+            for why in (f", as {reason}" if reason else "",)
         ]
 
     def _missing_words(self) -> list[Remark]:
@@ -282,6 +298,10 @@ class Report:
             for pe in np.flatnonzero((wanted < 0) & (sent > 0)).tolist():
                 unasked = counted(int(sent[pe]), "word")
                 notes.append((pe, f" has sent {unasked} of color {color}, and is not waited for"))
+        ports = self._tables.port[:, :, w.N_WANTED], self._tables.port[:, :, w.N_OUT + w.N_COUNT]
+        for link, pe in np.argwhere(ports[0] > ports[1]).tolist():
+            missing = counted(int(ports[0][link, pe] - ports[1][link, pe]), "word")
+            notes.append((pe, f", {DIRECTION_NAMES[link].lower()} port: {missing} missing"))
         return notes
 
     def _senders(self, color: int) -> list[str]:

@@ -4,7 +4,8 @@ Decisions read only what held at the beginning of the cycle, so their order does
 A wavelet leaves to all outputs of its route at once or not at all. Each link carries one wavelet a
 cycle; the color that comes first changes from cycle to cycle. A wavelet that finds no space, no
 route or a route that takes nothing from its side waits. What leaves a band of PEs is put on a list
-that the next band lands it from.
+that the next band lands it from. A port is a link like the others, to a neighbour that has only
+words and a rate.
 """
 
 from typing import Final
@@ -12,11 +13,22 @@ from typing import Final
 from openwafer.sdk.fabric import channel, control, events, queues, route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import cells_at, compiled, inlined, lowest_bit
-from openwafer.sdk.fabric.rows import core_row, output_slot, processor_row, route_row, router_row
+from openwafer.sdk.fabric.rows import (
+    core_row,
+    output_slot,
+    port_row,
+    processor_row,
+    route_row,
+    router_row,
+    source_row,
+)
 from openwafer.sdk.fabric.state import State
 
 OUTPUT_MOVE: Final = 64
 """Moves with at least this number come from an output queue."""
+PORT_MOVE: Final = 128
+"""Those with at least this one from a port: its direction above a color."""
+PORT_DIRECTION_SHIFT: Final = 5
 SIDE_MASK: Final = 7
 SWAPPED_SHIFT: Final = 3
 """Above the direction that a wavelet comes from: 1 where it lands on its pair's other color."""
@@ -65,15 +77,29 @@ def can_enter_core(s: State, pe: int, color: int, wavelet: int) -> bool:
 
 @inlined
 def can_leave(s: State, pe: int, color: int, wavelet: int) -> bool:
-    """Whether all outputs of a wavelet take it; what leaves the rectangle always can."""
+    """Whether all outputs of a wavelet take it; what gets lost beyond the edge always can leave."""
     out = (wavelet >> w.OUT_SHIFT) & route.DIRECTIONS_MASK
     if out & route.RAMP_BIT and not can_enter_core(s, pe, color, wavelet):
         return False
-    out &= queues.INNER_MASK & ~(s[router_row(pe) + w.R_FLAGS] >> w.EDGE_SHIFT)
+    edges = (s[router_row(pe) + w.R_FLAGS] >> w.EDGE_SHIFT) & queues.INNER_MASK
+    if out & edges and not do_ports_take(s, pe, color, out & edges):
+        return False
+    out &= queues.INNER_MASK & ~edges
     while out:
         direction = lowest_bit(out)
         out &= out - 1
         if not can_land(s, pe + s[w.G_STEPS + direction], color, direction ^ 1):
+            return False
+    return True
+
+
+@compiled
+def do_ports_take(s: State, pe: int, color: int, directions: int) -> bool:
+    """Whether all ports among some directions have time for a wavelet now."""
+    for direction in range(4):
+        port = port_row(pe, direction)
+        is_way = (directions >> direction) & (s[port + w.N_COLORS] >> color) & 1
+        if is_way and s[port + w.N_OUT + w.N_NEXT] > s[w.G_NOW] << w.PORT_CYCLE_SHIFT:
             return False
     return True
 
@@ -122,9 +148,50 @@ def decide(s: State, pe: int) -> bool:
             note_move(s, pe, color)
             if s[w.G_BANDS] > 1:
                 note_crossings(s, pe, color, wavelet)
+    if busy >> w.PORTS_SHIFT and decide_ports(s, pe):
+        used |= 1
     if (busy >> w.COLORS) & 255 and decide_output(s, pe):
         return True
     return used | late != 0
+
+
+@compiled
+def decide_ports(s: State, pe: int) -> bool:
+    """List what enters through ports: whether something does, or a port lets something wait."""
+    busy = s[router_row(pe) + w.R_BUSY]
+    now = s[w.G_NOW] << w.PORT_CYCLE_SHIFT
+    is_awake = False
+    for direction in range(4):
+        port = port_row(pe, direction)
+        if busy & w.COLORS_MASK and s[port + w.N_OUT + w.N_NEXT] > now:
+            is_awake = True
+        if (busy >> (w.PORTS_SHIFT + direction)) & 1 == 0:
+            continue
+        if s[port + w.N_IN + w.N_NEXT] > now:
+            is_awake = True
+            continue
+        source = source_of_port(s, pe, direction)
+        if source >= 0:
+            move = PORT_MOVE | direction << PORT_DIRECTION_SHIFT | s[source + w.S_COLOR]
+            note_move(s, pe, move)
+            is_awake = True
+    return is_awake
+
+
+@compiled
+def source_of_port(s: State, pe: int, direction: int) -> int:
+    """The row of the color that may enter through a port now, or -1: as links choose colors."""
+    row = s[port_row(pe, direction) + w.N_SOURCE]
+    chosen, first = -1, w.COLORS
+    while row:
+        source = source_row(row - 1)
+        row = s[source + w.S_NEXT_ROW]
+        color = s[source + w.S_COLOR]
+        rank = (color - s[w.G_FIRST_COLOR] + w.COLORS) % w.COLORS
+        has_words = s[source + w.S_NEXT] != s[source + w.S_END]
+        if has_words and rank < first and can_land(s, pe, color, direction):
+            chosen, first = source, rank
+    return chosen
 
 
 @inlined
@@ -272,12 +339,53 @@ def enter_core(s: State, pe: int, color: int, wavelet: int) -> None:
 
 
 @compiled
-def tell_of_lost(s: State, pe: int, color: int, directions: int) -> None:
-    """Tell that a wavelet leaves the rectangle."""
+def leave_rectangle(s: State, pe: int, color: int, directions: int, wavelet: int) -> None:
+    """A wavelet leaves the rectangle: through a port to the host, else it is lost."""
     for direction in range(4):
-        if (directions >> direction) & 1:
-            where = events.of_color(color) + events.of_link(direction)
+        if (directions >> direction) & 1 == 0:
+            continue
+        where = events.of_color(color) + events.of_link(direction)
+        port = port_row(pe, direction)
+        if (s[port + w.N_COLORS] >> color) & 1 == 0:
             events.tell(s, w.E_LOST, pe, where, 0, 0)
+            continue
+        events.tell(s, w.E_SINK, pe, where, 0, wavelet & queues.WAVELET_MASK)
+        pass_port(s, port + w.N_OUT)
+        if s[port + w.N_OUT + w.N_COUNT] == s[port + w.N_WANTED]:
+            s[w.G_WANTED] -= 1
+
+
+@compiled
+def pass_port(s: State, way: int) -> None:
+    """A word passes a port on one of its ways; a pause before does not make up for later ones."""
+    now = s[w.G_NOW]
+    if s[way + w.N_COUNT] == 0:
+        s[way + w.N_FIRST] = now
+    s[way + w.N_LAST] = now
+    s[way + w.N_COUNT] += 1
+    # What a rate leaves of a cycle counts, or a port would be slower than its rate.
+    earliest = ((now - 1) << w.PORT_CYCLE_SHIFT) + 1
+    s[way + w.N_NEXT] = max(s[way + w.N_NEXT], earliest) + s[way + w.N_PERIOD]
+
+
+@compiled
+def enter_rectangle(s: State, pe: int, color: int, direction: int) -> None:
+    """A word of the host lands at the router behind a port."""
+    port = port_row(pe, direction)
+    row, taken, has_more = s[port + w.N_SOURCE], -1, False
+    while row:
+        source = source_row(row - 1)
+        row = s[source + w.S_NEXT_ROW]
+        if s[source + w.S_COLOR] == color:
+            taken = s[source + w.S_NEXT]
+            s[source + w.S_NEXT] = taken + 1
+            if taken + 1 == s[source + w.S_END]:
+                s[w.G_SOURCES] -= 1
+        has_more |= s[source + w.S_NEXT] != s[source + w.S_END]
+    if not has_more:
+        s[router_row(pe) + w.R_BUSY] &= ~(1 << (w.PORTS_SHIFT + direction))
+    pass_port(s, port + w.N_IN)
+    land_everywhere(s, pe, color, direction, s[w.SOURCE_DATA + taken])
 
 
 @inlined
@@ -290,7 +398,7 @@ def move_channel(s: State, pe: int, color: int) -> None:
         enter_core(s, pe, color, wavelet)
     edges = s[router_row(pe) + w.R_FLAGS] >> w.EDGE_SHIFT
     if out & edges & queues.INNER_MASK:
-        tell_of_lost(s, pe, color, out & edges & queues.INNER_MASK)
+        leave_rectangle(s, pe, color, out & edges & queues.INNER_MASK, wavelet)
     out &= queues.INNER_MASK & ~edges
     while out:
         direction = lowest_bit(out)
@@ -367,9 +475,11 @@ def move_all(s: State) -> None:
     s[w.G_CALLS] = s[w.G_CALLS + 1] = 0
     for i in range(s[w.G_MOVES]):
         pe, what = s[w.MOVES + i] >> 8, s[w.MOVES + i] & 255
-        if what & OUTPUT_MOVE:
-            move_output(s, pe, what & 63)
-        else:
+        if what < OUTPUT_MOVE:
             move_channel(s, pe, what)
+        elif what < PORT_MOVE:
+            move_output(s, pe, what - OUTPUT_MOVE)
+        else:
+            enter_rectangle(s, pe, what & 31, (what >> PORT_DIRECTION_SHIFT) & 3)
     if s[w.G_BANDS] > 1:
         land_crossings(s)

@@ -89,6 +89,12 @@ def account_row(pe: int, slot: int) -> int:
 
 
 @inlined
+def port_row(pe: int, direction: int) -> int:
+    """The port of the PE's router in a direction that leads out of the rectangle."""
+    return w.PORT + (direction * w.PITCH + pe) * w.PORT_WORDS
+
+
+@inlined
 def operand_row(thread: int, place: int) -> int:
     """Operand of the operation of a thread's row: 0 is the destination."""
     return job_row(thread) + w.J_OPERANDS + place * w.OPERAND_WORDS

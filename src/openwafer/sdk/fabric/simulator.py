@@ -12,9 +12,11 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.fabric import findings
 from openwafer.sdk.fabric.account import Account, MainTime
+from openwafer.sdk.fabric.edge import NO_PORTS, Edge, Passed, Port
 from openwafer.sdk.fabric.events import EventKind, Rows, Scope, color_and_link, is_for_host
 from openwafer.sdk.fabric.findings import Found
 from openwafer.sdk.fabric.machine import (
+    INTO_CORE,
     MAX_BANDS,
     Engine,
     Goal,
@@ -22,6 +24,8 @@ from openwafer.sdk.fabric.machine import (
     MachineOptions,
     Statistics,
     Stop,
+    Stream,
+    Wavelets,
 )
 from openwafer.sdk.fabric.patience import Patience, tell_interrupted
 from openwafer.sdk.fabric.report import Lost, Report
@@ -32,6 +36,8 @@ from openwafer.sdk.program.program import Program
 LINK_LETTERS: Final = "WESNR"
 _CONTROL_BIT: Final = 1 << 32
 """Of a wavelet, above its 32 bits of data."""
+_FROM_CORE: Final = -1
+"""In place of a link: words that a core sends to the host pass none."""
 _LOOK_CYCLES = 200_000
 """How many cycles go by before the host looks up again: it may be interrupted, or impatient."""
 
@@ -51,6 +57,7 @@ class SimulatorOptions:
         has_account: the time of each slot is booked, see :meth:`Simulator.account`.
         scope: what :meth:`Simulator.record_to` gets; None records nothing.
         code: how the code of PEs was made, in a word; snapshots go back only where it is the same.
+        edge: ports of the rectangle.
     """
 
     landing_log: bool = False
@@ -62,6 +69,7 @@ class SimulatorOptions:
     has_account: bool = False
     scope: Scope | None = None
     code: str = ""
+    edge: Edge = NO_PORTS
 
 
 @dataclass(frozen=True)
@@ -91,8 +99,8 @@ class Landing:
 class _Books:
     """What the host has taken of a machine, and what it has not given to it yet."""
 
-    collected: dict[tuple[int, int], deque[int]] = field(default_factory=dict)
-    pending: dict[tuple[int, int], list[NDArray[np.uint32]]] = field(default_factory=dict)
+    collected: dict[Stream, deque[int]] = field(default_factory=dict)
+    pending: dict[Stream, list[Wavelets]] = field(default_factory=dict)
     prints: list[Print] = field(default_factory=list)
     landings: list[Landing] = field(default_factory=list)
     lost: Counter[Lost] = field(default_factory=Counter)
@@ -135,6 +143,7 @@ class Simulator:
         element_address: int,
         options: SimulatorOptions = SimulatorOptions(),
     ) -> None:
+        options.edge.check(program)
         self._program = program
         self._options = options
         self._machine: Machine = Engine(
@@ -150,6 +159,7 @@ class Simulator:
                 has_plans=options.has_plans,
                 has_account=options.has_account,
                 code=options.code,
+                edge=options.edge,
             ),
         )
         self._books = _Books()
@@ -258,22 +268,58 @@ class Simulator:
         """Stream words into a PE's core on a color, behind those that were injected before."""
         pe = self._pe(x, y)
         if words.size:
-            self._books.pending.setdefault((pe, color), []).append(words.astype(np.uint32).ravel())
+            pending = self._books.pending.setdefault((pe, color, INTO_CORE), [])
+            pending.append(words.astype(np.uint32).astype(np.int64).ravel())
 
     def num_collected(self, color: int, x: int, y: int) -> int:
         """How many words that a PE sent to the host on a color wait for `take`."""
-        return len(self._books.collected.get((self._pe(x, y), color), ()))
+        return len(self._books.collected.get((self._pe(x, y), color, _FROM_CORE), ()))
 
     def take(self, color: int, x: int, y: int, num_words: int) -> NDArray[np.uint32]:
         """The next words that a PE sent to the host on a color, which must be there."""
-        waiting = self._books.collected.get((self._pe(x, y), color), deque())
+        key = self._pe(x, y), color, _FROM_CORE
+        return self._taken(key, num_words, f"PE ({x}, {y})").astype(np.uint32)
+
+    @property
+    def edge(self) -> Edge:
+        """Ports of the rectangle."""
+        return self._options.edge
+
+    def send_to_port(self, port: Port, color: int, wavelets: Wavelets) -> None:
+        """Let wavelets, 33 bits each, enter through a port, behind those that wait there."""
+        if wavelets.size:
+            key = self._pe(port.x, port.y), color, int(port.side.direction)
+            self._books.pending.setdefault(key, []).append(wavelets.astype(np.int64).ravel())
+
+    def take_of_port(self, port: Port, color: int, num_words: int) -> Wavelets:
+        """Run until wavelets of a color have left through a port, and take the next ones."""
+        pe, direction = self._pe(port.x, port.y), int(port.side.direction)
+        key = pe, color, direction
+        awaited = f"{num_words} words of color {color} from {port}"
+        while (missing := num_words - len(self._books.collected.get(key, ()))) > 0:
+            self._machine.expect_of_port(pe, direction, missing)
+            self._wait(Goal.COLLECTED, awaited)
+        return self._taken(key, num_words, str(port))
+
+    def passed(self, port: Port, *, is_into: bool) -> Passed:
+        """Words that have passed a port on one of its ways."""
+        return self._machine.passed(port, is_into=is_into)
+
+    def num_passed(self) -> int:
+        """How many words have passed ports, on both ways."""
+        ways = [(port, is_into) for port in self.edge.ports for is_into in (True, False)]
+        return sum(self.passed(port, is_into=is_into).num_words for port, is_into in ways)
+
+    def _taken(self, key: Stream, num_words: int, sender: str) -> Wavelets:
+        """The next wavelets that came to the host on a way."""
+        waiting = self._books.collected.get(key, deque())
         if len(waiting) < num_words:
             raise error(
                 "fabric-stream-short",
-                f"PE ({x}, {y}) has sent {len(waiting)} words on color {color}, not {num_words}",
+                f"{sender} has sent {len(waiting)} words on color {key[1]}, not {num_words}",
                 help="wait with run_until_collected before",
             )
-        return np.array([waiting.popleft() for _ in range(num_words)], np.uint32)
+        return np.array([waiting.popleft() for _ in range(num_words)], np.int64)
 
     def record_to(self, take: Callable[[Rows], None]) -> None:
         """Give all events of the options' scope to one more function from now on.
@@ -296,7 +342,7 @@ class Simulator:
         return not self.is_command_done() and report.lacks_open_streams_only()
 
     def run_until_injected(self) -> None:
-        """Run until all injected words are in the PEs' queues."""
+        """Run until all injected words are in the PEs' queues, or have passed their ports."""
         self._wait(Goal.INJECTED, "PEs to take streamed words")
 
     def run_until_collected(
@@ -495,7 +541,7 @@ class Simulator:
         x, y = self._program.place_of(pe)
         color, link = color_and_link(where)
         if kind == EventKind.SINK:
-            self._books.collected.setdefault((pe, color), deque()).append(data)
+            self._books.collected.setdefault((pe, color, link), deque()).append(data)
         elif kind in (EventKind.LOST, EventKind.NOWHERE):
             self._books.lost[Lost(pe, color, link, EventKind(kind), number)] += 1
         elif kind == EventKind.PRINT:

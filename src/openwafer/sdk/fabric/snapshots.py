@@ -51,12 +51,14 @@ class Identity:
         program: digest of the program.
         size: columns and rows of PEs, and bands.
         code: how the code of PEs was made.
+        edge: its ports.
         version: digest of the sources of the simulator and of what makes code.
     """
 
     program: str
     size: str
     code: str
+    edge: str
     version: str
 
 
@@ -174,6 +176,7 @@ _REMEDIES: Final = MappingProxyType(
         "program": "restore it into a machine of the same program, compiled in the same way",
         "size": "restore it into a machine with as many PEs and threads",
         "code": "restore it into a machine whose code is made in the same way, checks included",
+        "edge": "restore it into a machine with the same ports",
         "version": "a snapshot belongs to one version of openwafer; replay the run's journal",
     }
 )

@@ -129,6 +129,7 @@ class Tables:
         self.map = self.view("map")
         self.vector = self.view("vector")
         self.source = self.view("source")
+        self.port = self.view("port")
         self.unwritten = self.view("unwritten")
         self.memory: NDArray[np.uint16] = self.view("memory").view(np.uint16)
 

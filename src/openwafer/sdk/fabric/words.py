@@ -35,6 +35,10 @@ R_BUSY: Final = 0
 """Bit by color with wavelets; from bit 24 on by output queue with wavelets; then FULL_SHIFT."""
 FULL_SHIFT: Final = 32
 """Bit by color whose channel is full."""
+PORTS_SHIFT: Final = 56
+"""Bit by direction whose port has words for the router; then PACED_BIT."""
+PACED_BIT: Final = 1 << 60
+"""Ports of the router take less than a wavelet a cycle from it."""
 R_FLAGS: Final = 1
 """AWAKE_BIT, SWAP_BIT, bits by direction beyond the edge, FILTER_BIT, the first row of filters."""
 AWAKE_BIT: Final = 1
@@ -326,7 +330,30 @@ S_COLOR: Final = 1
 S_NEXT: Final = 2
 S_END: Final = 3
 S_NEXT_ROW: Final = 4
-SOURCE_WORDS: Final = 5
+S_LINK: Final = 5
+"""FROM_HOST where the words enter the core; else the direction of the port that they come by."""
+SOURCE_WORDS: Final = 6
+
+# Port rows: a router's link to outside. Its two ways, into the fabric and out of it, have the same
+# words.
+N_IN: Final = 0
+N_OUT: Final = 5
+N_PERIOD: Final = 0
+"""Cycles from word to word, and the time of the next one, in parts of PORT_CYCLE; 0: no way."""
+N_NEXT: Final = 1
+N_COUNT: Final = 2
+"""Words that have passed, and the cycles of the first and the last one."""
+N_FIRST: Final = 3
+N_LAST: Final = 4
+N_SOURCE: Final = 10
+"""The first row of the words that wait to enter + 1."""
+N_COLORS: Final = 11
+"""Bit by color that leaves the fabric here."""
+N_WANTED: Final = 12
+"""The N_COUNT that the host waits for, of words that leave."""
+PORT_WORDS: Final = 16
+PORT_CYCLE_SHIFT: Final = 20
+PORT_CYCLE: Final = 1 << PORT_CYCLE_SHIFT
 
 # Scalars that are the same in all bands.
 G_NOW: Final = 0
@@ -655,6 +682,7 @@ SHARED: Final = _placed(
         "source": _table(MAX_SOURCES, SOURCE_WORDS),
         "source_data": _table(MAX_SOURCE_WORDS),
         "account": Shape(ACCOUNT_WORDS, SLOTS),
+        "port": Shape(PORT_WORDS, 4),
         "unwritten": Shape(UNWRITTEN_WORDS),
         "memory": Shape(MEMORY_WORDS),
     },
@@ -686,6 +714,8 @@ MAP: Final = SHARED["map"].start
 SOURCE: Final = SHARED["source"].start
 SOURCE_DATA: Final = SHARED["source_data"].start
 ACCOUNT: Final = SHARED["account"].start
+PORT: Final = SHARED["port"].start
+"""By direction."""
 UNWRITTEN: Final = SHARED["unwritten"].start
 """A bit for each word of memory, in checked runs alone: nothing has written it yet."""
 MEMORY_ROWS: Final = SHARED["memory"].start

@@ -3,10 +3,11 @@
 from openwafer.sdk.host.checks import Check
 from openwafer.sdk.host.line_cycles import LineCycles
 from openwafer.sdk.host.memory_dump import MemoryDump, read_memory_dump
+from openwafer.sdk.host.options import RuntimeOptions
 from openwafer.sdk.host.record import Events, Record, RecordOptions, read_record, record_options
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.replay import Replayed, replay
-from openwafer.sdk.host.runtime import Runtime, RuntimeOptions, Task, host_words, read_program
+from openwafer.sdk.host.runtime import Runtime, Task, host_words, read_program
 from openwafer.sdk.host.tensors import DataType, Order, check_writeable, fill, from_region
 
 __all__ = [

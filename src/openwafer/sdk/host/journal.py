@@ -27,6 +27,7 @@ from openwafer.sdk.host.operations import (
     Interpreter,
     Operation,
     Send,
+    SendPort,
     Stop,
     Words,
 )
@@ -213,7 +214,7 @@ def _hash(data: bytes) -> str:
 
 def _kept(operation: Operation) -> Operation:
     """The same with words of its own, as the script may write to its arrays later."""
-    if not isinstance(operation, CopyTo | Send):
+    if not isinstance(operation, CopyTo | Send | SendPort):
         return operation
     words = operation.words.copy()
     words.flags.writeable = False
@@ -241,15 +242,16 @@ def _line(entry: Entry) -> _Line:
         _NAMES[type(operation)],
         entry.cycle,
         {name: getattr(operation, name) for name in names},
-        operation.words.shape if isinstance(operation, CopyTo | Send) else (),
+        operation.words.shape if isinstance(operation, CopyTo | Send | SendPort) else (),
         entry.result,
         entry.failure,
     )
 
 
 def _words_of(operation: Operation) -> Words:
-    given = operation.words if isinstance(operation, CopyTo | Send) else np.zeros(0, np.uint32)
-    return np.ascontiguousarray(given, "<u4")
+    if isinstance(operation, CopyTo | Send | SendPort):
+        return np.ascontiguousarray(operation.words, "<u4")
+    return np.zeros(0, "<u4")
 
 
 def read(path: Path) -> Journal:

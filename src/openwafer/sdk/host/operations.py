@@ -2,7 +2,7 @@
 
 A copy moves its data between simulated cycles and then lets the fabric run for as many cycles as
 the transport of the data takes at best: one wavelet a cycle for each channel, plus the rectangle's
-columns and rows.
+columns and rows. What goes through a port moves as wavelets do, from cycle to cycle.
 """
 
 import math
@@ -94,6 +94,32 @@ class ReceiveRest:
 
 
 @dataclass(frozen=True)
+class SendPort:
+    """Let words wait to enter the fabric through a port; no time goes by.
+
+    Attributes:
+        port: its name.
+        words: shape (n,), or (2, n): behind the words 1 for each that is a control wavelet.
+    """
+
+    port: str
+    color: int
+    words: Words
+
+
+@dataclass(frozen=True)
+class ReceivePort:
+    """Take words that leave the fabric through a port, once they have.
+
+    The host gets the shape (2, n): behind the words 1 for each that is a control wavelet.
+    """
+
+    port: str
+    color: int
+    num_words: int
+
+
+@dataclass(frozen=True)
 class Wait:
     """Let what was launched end and the fabric come to rest."""
 
@@ -103,7 +129,9 @@ class Stop:
     """The same at the run's end, with what is left over noted."""
 
 
-Operation: TypeAlias = CopyTo | CopyFrom | Launch | Send | Receive | ReceiveRest | Wait | Stop
+Operation: TypeAlias = (
+    CopyTo | CopyFrom | Launch | Send | Receive | ReceiveRest | Wait | Stop | SendPort | ReceivePort
+)
 OPERATIONS: Final[Mapping[str, type[Operation]]] = MappingProxyType(
     {
         "copy to": CopyTo,
@@ -114,6 +142,8 @@ OPERATIONS: Final[Mapping[str, type[Operation]]] = MappingProxyType(
         "receive rest": ReceiveRest,
         "wait": Wait,
         "stop": Stop,
+        "send port": SendPort,
+        "receive port": ReceivePort,
     }
 )
 """By the name that a journal has for them; their order is that of the numbers in a record."""
@@ -131,9 +161,11 @@ class Interpreter:
     Attributes:
         failure: the error of the last operation that raised one, as it is shown, or that the user
             interrupted it.
+        copy_cycles: cycles that copies took.
     """
 
     failure: str | None = None
+    copy_cycles: int = 0
 
     def __init__(
         self, symbols: HostSymbols, simulator: Simulator, warnings: Warnings, rules: Rules
@@ -163,6 +195,8 @@ class Interpreter:
             case ReceiveRest(color, x, y):
                 self.simulator.run_until_idle()
                 return self.simulator.take(color, x, y, self.simulator.num_collected(color, x, y))
+            case SendPort() | ReceivePort():
+                return self._pass_port(operation)
             case CopyTo():
                 self._copy_to(operation)
             case Launch():
@@ -176,6 +210,15 @@ class Interpreter:
             case other:
                 assert_never(other)
         return None
+
+    def _pass_port(self, operation: SendPort | ReceivePort) -> Words | None:
+        simulator, color = self.simulator, operation.color
+        port = simulator.edge.named(operation.port)
+        if isinstance(operation, SendPort):
+            simulator.send_to_port(port, color, _wavelets(operation.words))
+            return None
+        wavelets = simulator.take_of_port(port, color, operation.num_words)
+        return np.stack([wavelets & 0xFFFFFFFF, wavelets >> 32]).astype(np.uint32)
 
     def _copy_to(self, operation: CopyTo) -> None:
         self._settle()
@@ -209,7 +252,9 @@ class Interpreter:
         program = self._symbols.program
         channels = max(1, program.channels)
         cycles = -(-math.prod(region.shape) // channels) + program.width + program.height
+        begin = self.simulator.cycle
         self.simulator.run_cycles(cycles)
+        self.copy_cycles += self.simulator.cycle - begin
 
     def _launch(self, operation: Launch) -> None:
         entries = self._symbols.entries(self._symbols.function(operation.function))
@@ -220,7 +265,7 @@ class Interpreter:
         for row, column, x, y in operation.region.pes():
             words = np.ascontiguousarray(operation.words[row, column])
             self.simulator.inject(operation.color, x, y, words)
-        self.simulator.run_until_idle(SETTLE_CYCLES)
+        self._rest()
 
     def _receive(self, operation: Receive) -> Words:
         color, region = operation.color, operation.region
@@ -233,7 +278,16 @@ class Interpreter:
 
     def _settle(self) -> None:
         self.simulator.run_until_command_done()
-        self.simulator.run_until_idle(SETTLE_CYCLES)
+        self._rest()
+
+    def _rest(self) -> bool:
+        """Let the fabric come to rest, as long as that is while words pass ports."""
+        before = -1
+        while before != (now := self.simulator.num_passed()):
+            before = now
+            if self.simulator.run_until_idle(SETTLE_CYCLES):
+                return True
+        return False
 
     def _come_to_rest(self) -> None:
         try:
@@ -243,9 +297,14 @@ class Interpreter:
             if not (is_allowed and self.simulator.lacks_open_streams_only()):
                 raise
             self._warnings.unfinished = tuple(map(_unfinished, error.diagnostics))
-        cycles = None if self._rules.can_idle else SETTLE_CYCLES
-        is_at_rest = self.simulator.run_until_idle(cycles)
+        is_at_rest = self.simulator.run_until_idle() if self._rules.can_idle else self._rest()
         self._warnings.left_over = self.simulator.left_over(is_at_rest=is_at_rest)
+
+
+def _wavelets(words: Words) -> NDArray[np.int64]:
+    """Words of a port as the fabric has them, 33 bits each."""
+    wide: NDArray[np.int64] = words.astype(np.int64)
+    return wide if wide.ndim == 1 else wide[0] | wide[1] << 32
 
 
 def interruption(cycle: int) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from openwafer.sdk.fabric import Scope, Simulator, SimulatorOptions
+from openwafer.sdk.fabric import NO_PORTS, Edge, Scope, Simulator, SimulatorOptions
 from openwafer.sdk.host.checks import Check
 from openwafer.sdk.host.pe_code import EngineKind, PeCode, build_engine, num_threads
 from openwafer.sdk.program.program import Program
@@ -18,6 +18,7 @@ class Rules:
         stops_at_overrun: an operation that goes over the end of a variable is an error.
         can_idle: stopping waits until the fabric is at rest, however long that takes.
         can_stop_unfinished: a command that PEs at rest have not ended is a warning.
+        edge: ports of the rectangle.
     """
 
     engine: EngineKind
@@ -25,6 +26,7 @@ class Rules:
     stops_at_overrun: bool
     can_idle: bool
     can_stop_unfinished: bool
+    edge: Edge = NO_PORTS
 
     def machine_of(
         self,
@@ -45,6 +47,7 @@ class Rules:
             counts: code counts in counters, which the simulator has to be given.
             scope: of what the simulator gives events for a record; None is nothing.
         """
+        self.edge.check(program)
         code = build_engine(program, self.engine, depth=self.check.depth, counts=counts)
         options = SimulatorOptions(
             landing_log=has_landings,
@@ -54,5 +57,6 @@ class Rules:
             has_account=has_account,
             scope=scope,
             code=f"{self.engine}, {self.check.depth.name.lower()}" + ", counting" * counts,
+            edge=self.edge,
         )
         return Simulator(program, code.run_address, code.element_address, options), code

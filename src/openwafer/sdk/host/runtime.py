@@ -6,16 +6,14 @@ go first, since it only takes what the device sends.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.config import PathLike, convert_fields, path_of
+from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import Diagnostic, OpenwaferError, error
-from openwafer.sdk.fabric import Account, Print, Scope, Simulator
+from openwafer.sdk.fabric import Account, Passed, Print, Scope, Simulator
 from openwafer.sdk.host import copies, tensors
 from openwafer.sdk.host.arguments import raw_arguments
 from openwafer.sdk.host.checks import (
@@ -23,8 +21,6 @@ from openwafer.sdk.host.checks import (
     Check,
     Warnings,
     as_errors,
-    check_of_environment,
-    stops_at_overrun_by_environment,
 )
 from openwafer.sdk.host.copies import region_memory
 from openwafer.sdk.host.ending import Ending, judged_at_end
@@ -40,24 +36,24 @@ from openwafer.sdk.host.operations import (
     Launch,
     Operation,
     Receive,
+    ReceivePort,
     ReceiveRest,
     Send,
+    SendPort,
     Stop,
     Wait,
     Words,
 )
-from openwafer.sdk.host.pe_code import MAX_THREADS, EngineKind, engine_kind_of_environment
+from openwafer.sdk.host.options import DEFAULT, RuntimeOptions
 from openwafer.sdk.host.record import (
     CarryOut,
     RecordFile,
     Recording,
-    RecordOptions,
     record_of_environment,
     record_options,
     scope_of,
 )
 from openwafer.sdk.host.region import Region
-from openwafer.sdk.host.rules import Rules
 from openwafer.sdk.host.sim_log import (
     SimLog,
     wants_instructions,
@@ -72,56 +68,6 @@ from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.program import HostName, Program
 
 _MAX_ARGUMENT: Final = 0xFFFFFFFF
-
-
-@dataclass(frozen=True)
-class RuntimeOptions:
-    """How a run is simulated.
-
-    Attributes:
-        engine: what runs PE code; None asks the environment.
-        threads: the most threads that simulate the fabric; results do not depend on it.
-        stops_at_overrun: a vector operation that goes over the end of a variable is an error, and
-            not a warning; None asks the environment.
-        log_folder: where ``sim.log`` and ``sim_stats.json`` go; None writes none.
-        can_idle: the program goes on by itself without commands, as those of a layout in Python
-            do: stopping waits until it is at rest, however long that takes.
-        check: whether the run looks for mistakes of the program; None asks the environment.
-        can_stop_unfinished: stopping is a warning, and no error, while PEs that rest have not
-            opened the command stream again, as the vendor's `stop` asks nothing of PEs.
-        record: file that gets what happens on the fabric, event by event; with options also what
-            of it. None asks the environment.
-        journal: file that keeps what the host asks for, so that the run can be done again; None
-            asks the environment. The words of copies and sends stay in memory until the run ends.
-        has_account: the time of PEs is booked for :meth:`Runtime.account`.
-        has_line_cycles: code counts what it passes, for :meth:`Runtime.line_cycles`.
-    """
-
-    engine: EngineKind | None = None
-    threads: int = MAX_THREADS
-    stops_at_overrun: bool | None = None
-    log_folder: Path | None = Path()
-    can_idle: bool = False
-    check: Check | None = None
-    can_stop_unfinished: bool = False
-    journal: Path | None = None
-    record: RecordOptions | Path | None = None
-    has_account: bool = False
-    has_line_cycles: bool = False
-
-    def __post_init__(self) -> None:
-        convert_fields(self)
-
-    def rules(self) -> Rules:
-        """What the run's outcome depends on; the environment says what the options leave open."""
-        stops = self.stops_at_overrun
-        return Rules(
-            engine=self.engine or engine_kind_of_environment(),
-            check=check_of_environment() if self.check is None else self.check,
-            stops_at_overrun=stops_at_overrun_by_environment() if stops is None else stops,
-            can_idle=self.can_idle,
-            can_stop_unfinished=self.can_stop_unfinished,
-        )
 
 
 Taker: TypeAlias = Callable[[Words], None]
@@ -153,9 +99,7 @@ class Runtime:
         OpenwaferError: there is no program in the folder, or it is damaged.
     """
 
-    def __init__(
-        self, program: Program | PathLike, options: RuntimeOptions = RuntimeOptions()
-    ) -> None:
+    def __init__(self, program: Program | PathLike, options: RuntimeOptions = DEFAULT) -> None:
         if not isinstance(program, Program):
             program = read_program(path_of(program, "program"))
         self.program = program
@@ -382,6 +326,50 @@ class Runtime:
         self._check_stream(color, "MEMCPYD2H")
         return self._submit(Task(ReceiveRest(color, *pe), dest), nonblock)
 
+    def send_port(self, port: str, src: Words, color: int | None = None) -> Task:
+        """Let words wait to enter the fabric through a port, behind those that do; no time goes by.
+
+        Args:
+            port: its name.
+            src: 32-bit words, shape (n,), or (2, n): behind the words 1 for a control wavelet.
+            color: of those that enter by the port; None is the only one.
+        """
+        found = self._options.edge.named(port)
+        is_shaped = src.ndim == 1 or (src.ndim == 2 and src.shape[0] == 2)
+        if src.dtype != np.uint32 or not is_shaped:
+            raise error(
+                "port-words",
+                f"{found} was given {src.dtype} of the shape {src.shape}",
+                help="give np.uint32 of the shape (n,), or (2, n) with 1 for control wavelets",
+            )
+        return self._submit(Task(SendPort(port, found.color(color, is_into=True), src)), False)
+
+    def receive_port(
+        self, dest: Taker, port: str, num_words: int, color: int | None = None
+    ) -> Task:
+        """Wait until words have left the fabric through a port.
+
+        Args:
+            dest: takes the words, shape (2, n): behind them 1 for each control wavelet.
+            port: its name.
+            num_words: how many.
+            color: of those that leave by the port; None is the only one.
+        """
+        found = self._options.edge.named(port)
+        operation = ReceivePort(port, found.color(color, is_into=False), num_words)
+        return self._submit(Task(operation, dest), False)
+
+    def passed(self, port: str) -> tuple[Passed, Passed]:
+        """Words that have entered the fabric through a port up to now, and that have left it."""
+        found, simulator = self._options.edge.named(port), self._loaded()
+        return simulator.passed(found, is_into=True), simulator.passed(found, is_into=False)
+
+    @property
+    def copy_cycles(self) -> int:
+        """Cycles that copies took up to now, beside what the program did."""
+        self._loaded()
+        return self._interpreter.copy_cycles
+
     def wait(self) -> None:
         """Finish what is queued, and let what was launched end and the fabric come to rest."""
         self._watch(self._drain)
@@ -489,7 +477,7 @@ class Runtime:
         pending, self._pending = self._pending, []
         self._ending.queued.clear()
         for task in pending:
-            if isinstance(task.operation, Receive | ReceiveRest):
+            if isinstance(task.operation, Receive | ReceiveRest | ReceivePort):
                 receives.append(task)
                 continue
             if isinstance(task.operation, CopyTo | CopyFrom):

@@ -115,6 +115,17 @@ class SimLog:
             found["num_inst_dispatch"], found["num_inst_pipe"] = done.issued, done.executed
         return found
 
+    def _ports(self) -> dict[str, int]:
+        """Words that have passed ports, and the cycles from the first to the last one."""
+        simulator, found = self._simulator, {}
+        for port in simulator.edge.ports:
+            for way, colors in (("in", port.into), ("out", port.out)):
+                if colors:
+                    passed = simulator.passed(port, is_into=way == "in")
+                    found[f"port_{port.name}_words_{way}"] = passed.num_words
+                    found[f"port_{port.name}_cycles_{way}"] = passed.cycles
+        return found
+
     def _statistics(self, counts: Mapping[str, int]) -> dict[str, float | int]:
         columns, rows = self._program.fabric
         seconds = time.monotonic() - self._start_seconds
@@ -123,6 +134,7 @@ class SimLog:
         rate = cycles / max(seconds, 1e-9)
         return {
             "cycle_count": cycles,
+            **self._ports(),
             "cycles_per_second": rate,
             "fabric_x": columns,
             "fabric_y": rows,
@@ -148,7 +160,8 @@ def _last_lines(
     cycles = told["cycle_count"]
     if done is not None:
         yield f"cycles={cycles}, {done.idle_cycles} cycles since an instruction was executed"
-    yield from (f"CTF Stats: {name} = {count}" for name, count in counts.items())
+    ports = {name: count for name, count in told.items() if name.startswith("port_")}
+    yield from (f"CTF Stats: {name} = {count}" for name, count in {**counts, **ports}.items())
     yield f"Simulation used {told['sim_time']:.3f} seconds, {cycles} cycles"
 
 

@@ -49,7 +49,8 @@ class Wavelets:
         color: it has where the branch ends.
         from_x: column of the core that sent it; -1 where the host did.
         from_y: its row.
-        sent: cycle at which it was put into the output queue, or came from the host.
+        sent: cycle at which it was put into the output queue, or came from the host: into the
+            core's input queue, or through a port to a router.
         left: cycle at which it left the output queue.
         x: column of the PE at which the branch ends.
         y: its row.
@@ -100,7 +101,10 @@ def wavelets(record: Record) -> Wavelets:
 
 @dataclass(frozen=True)
 class _Branches:
-    """Ends of wavelets; `sent` and `left` are indices among those events, -1 for none."""
+    """Ends of wavelets; `sent` and `left` are indices among those events, -1 for none.
+
+    Behind what left a queue are counted the landings of what came through a port.
+    """
 
     end: Numbers
     pe: Numbers
@@ -117,43 +121,52 @@ class _Join:
 
     def __init__(self, record: Record) -> None:
         self._path = record.path
-        self.height = record.head.height
+        self.height, self._width = record.head.height, record.head.width
         kinds = EventKind.ENTERED, EventKind.TAKEN, EventKind.LANDING, EventKind.NOWHERE
         others = EventKind.SENT, EventKind.LEFT, EventKind.SINK, EventKind.FILTERED, EventKind.LOST
         events = record.events(*kinds, *others)
         self._span = int(events.cycle.max(initial=0)) + 1
         self.sent, self.left = events.of(EventKind.SENT), events.of(EventKind.LEFT)
         self.entered, self._taken = events.of(EventKind.ENTERED), events.of(EventKind.TAKEN)
-        self._landings = events.of(EventKind.LANDING)
+        self.landings = events.of(EventKind.LANDING)
         nowhere = events.of(EventKind.NOWHERE)
         # The others have landed.
         self._nowhere = nowhere.take(nowhere.number == NO_COLOR)
-        self._gone = events.of(EventKind.FILTERED, EventKind.LOST)
-        self._sinks = events.of(EventKind.SINK)
+        sinks = events.of(EventKind.SINK)
+        self._sinks = sinks.take(sinks.link < 0)
+        gone = np.isin(events.kind, (EventKind.FILTERED, EventKind.LOST))
+        self._gone = events.take(gone | (events.kind == EventKind.SINK) & (events.link >= 0))
         self._sent_of_left = self._matched(self._in_queue(self.left), self._in_queue(self.sent))
 
     def branches(self) -> tuple["_Join", list[_Branches]]:
         """Itself, and all branches, by how they end."""
-        landings, nowhere = self._landings, self._nowhere
-        moved, lost = landings.link < _RAMP, nowhere.link < _RAMP
+        landings, nowhere = self.landings, self._nowhere
+        by_port, lost_at_port = self._is_by_port(landings), self._is_by_port(nowhere)
+        moved, lost = (landings.link < _RAMP) & ~by_port, (nowhere.link < _RAMP) & ~lost_at_port
         entries = self.entered.link == _RAMP
         parts = landings.take(moved), nowhere.take(lost), self.entered.take(entries), self._gone
         nodes = np.split(self._nodes(parts), np.cumsum([len(part) for part in parts])[:-1])
         parents = np.arange(len(landings))
         parents[moved] = nodes[0]
         roots, hops = _roots(parents)
-        left = self._left_at(landings, ~moved)[roots]
+        own = self._left_at(landings, landings.link == _RAMP)
+        own[by_port] = len(self.left) + np.flatnonzero(by_port)
+        left = own[roots]
         is_there = np.ones(len(landings), np.bool_)
         is_there[np.concatenate(nodes)] = False
         stays, ends = is_there & (landings.number != 0), landings.number == 0
-        into_nowhere = self._left_at(nowhere, ~lost)
+        into_nowhere = self._left_at(nowhere, nowhere.link == _RAMP)
         into_nowhere[lost] = left[nodes[1]]
         hops_there = np.zeros(len(nowhere), np.int64)
         hops_there[lost] = hops[nodes[1]] + 1
         of_entries = np.full(len(self.entered), -1)
         of_entries[entries] = nodes[2]
         is_command = landings.data[ends] & _CONTROL_BIT != 0
-        gone = np.where(self._gone.kind == EventKind.LOST, End.LOST, End.FILTERED)
+        gone = np.select(
+            [self._gone.kind == EventKind.LOST, self._gone.kind == EventKind.SINK],
+            [End.LOST, End.SUNK],
+            End.FILTERED,
+        )
         return self, [
             self._of_entries(np.append(left, -1)[of_entries], np.append(hops, 0)[of_entries]),
             self._ended(self._gone, gone, left[nodes[3]], hops[nodes[3]]),
@@ -167,6 +180,19 @@ class _Join:
             self._of_sinks(),
             self._of_queues(),
         ]
+
+    def _is_by_port(self, arrivals: Events) -> NDArray[np.bool_]:
+        """Which came over a link that ends at the rectangle's edge."""
+        x, y, link = arrivals.x, arrivals.y, arrivals.link
+        first, last = np.where(link < 2, x, y), np.where(link < 2, self._width, self.height) - 1
+        # East and south are where the numbers of columns and rows end.
+        ends: NDArray[np.bool_] = np.where((link == 1) | (link == 2), first == last, first == 0)
+        return ends & (link < _RAMP)
+
+    def of_origins(self, of_left: Numbers, of_landings: Numbers, origins: Numbers) -> Numbers:
+        """What each wavelet's departure from a queue, or landing from a port, has; -1 for none."""
+        found: Numbers = np.concatenate([of_left, of_landings, [-1]])[origins]
+        return found
 
     def pe(self, events: Events) -> Numbers:
         """Their PEs by number."""
@@ -217,12 +243,12 @@ class _Join:
         _, first, group = np.unique(
             channels * self._span + cycles, return_index=True, return_inverse=True
         )
-        kept = np.flatnonzero(self._landings.number != 0)
-        nodes = kept[self._matched(channels[first], self._in_channel(self._landings)[kept])]
+        kept = np.flatnonzero(self.landings.number != 0)
+        nodes = kept[self._matched(channels[first], self._in_channel(self.landings)[kept])]
         outputs = np.zeros(first.size, np.int64)
         np.bitwise_or.at(outputs, group, bits)
-        is_late = cycles[first] <= self._landings.cycle[nodes]
-        if is_late.any() or (outputs != self._landings.number[nodes]).any():
+        is_late = cycles[first] <= self.landings.cycle[nodes]
+        if is_late.any() or (outputs != self.landings.number[nodes]).any():
             raise self._broken("a wavelet left a router otherwise than its color goes there")
         return nodes[group]
 
@@ -261,7 +287,8 @@ class _Join:
     def _ended(self, last: Events, ends: Numbers | End, left: Numbers, hops: Numbers) -> _Branches:
         """Branches by their last events and the wavelets that left as number `left`."""
         none, color = np.full(len(last), -1), last.color.astype(np.int64)
-        sent = np.append(self._sent_of_left, -1)[left]
+        none_sent = np.full(len(self.landings), -1)
+        sent = self.of_origins(self._sent_of_left, none_sent, left)
         ends = np.broadcast_to(ends, none.shape).astype(np.int64)
         return _Branches(ends, self.pe(last), color, sent, left, hops, none, none)
 
@@ -282,10 +309,18 @@ def _assembled(join: _Join, parts: Sequence[_Branches]) -> Wavelets:
     entered, sent = join.entered, rows["sent"]
     num, by_host = sent.size, sent < 0
     number = np.where(by_host, len(join.sent) + np.arange(num), sent)
+    landings, origins = join.landings, rows["left"]
+    no_landing, no_left = np.full(len(landings), -1), np.full(len(join.left), -1)
+    # Branches of one wavelet have its landing from the port in common.
+    roots = join.of_origins(no_left, np.arange(len(landings)), origins)
+    number = np.where(roots >= 0, len(join.sent) + num + roots, number)
     first = np.append(entered.cycle, np.full(num - len(entered), -1))
+    first = np.where(roots >= 0, np.append(landings.cycle, -1)[roots], first)
     cycle = np.where(by_host, first, np.append(join.sent.cycle, -1)[sent])
     sender = np.append(join.pe(join.sent), -1)[sent]
-    data = np.append(join.sent.data, 0)[sent]
+    data = np.where(
+        roots >= 0, np.append(landings.data, 0)[roots], np.append(join.sent.data, 0)[sent]
+    )
     order = np.lexsort((rows["pe"], number, sender, cycle))
     found = {
         "wavelet": number,
@@ -293,7 +328,7 @@ def _assembled(join: _Join, parts: Sequence[_Branches]) -> Wavelets:
         "from_x": np.where(by_host, -1, sender // join.height),
         "from_y": np.where(by_host, -1, sender % join.height),
         "sent": cycle,
-        "left": np.append(join.left.cycle, -1)[rows["left"]],
+        "left": join.of_origins(join.left.cycle, no_landing, origins),
         "x": rows["pe"] // join.height,
         "y": rows["pe"] % join.height,
         **{name: rows[name] for name in ("hops", "arrived", "consumed", "end")},
@@ -305,7 +340,8 @@ def _assembled(join: _Join, parts: Sequence[_Branches]) -> Wavelets:
 def _direction(departures: Events) -> Numbers:
     """A bit for the direction in which each leaves its router."""
     kind = departures.kind
-    towards = np.where(kind == EventKind.LOST, departures.link, _RAMP)
+    leaves = (kind == EventKind.LOST) | (kind == EventKind.SINK)
+    towards = np.where(leaves, departures.link, _RAMP)
     is_arrival = (kind == EventKind.LANDING) | (kind == EventKind.NOWHERE)
     side = np.where(is_arrival, departures.link ^ 1, towards)
     return np.left_shift(1, side.astype(np.int64))

@@ -358,8 +358,11 @@ class Walk:
         pe, color = self._pe_of(branch), int(ways.color[branch])
         arrived, left = int(ways.arrived[branch]), int(ways.left[branch])
         if left < 0:
-            self._add(arrived, -1, Reason.HOST, "words from the host", color)
-            return _AtHost(arrived)
+            entered = int(ways.sent[branch])
+            if entered < arrived:
+                self._add(entered, pe, Reason.HOPS, "", color)
+            self._add(entered, -1, Reason.HOST, "words from the host", color)
+            return _AtHost(entered)
         late = arrived - left - history.transit[int(ways.hops[branch])]
         taken = self._freed(pe, int(history.queue_of[branch]), arrived) if late else None
         if taken is not None:
