@@ -16,6 +16,12 @@ if TYPE_CHECKING:
         plan_collective,
         reduce,
     )
+    from openwafer.sdk.kernels.factorization import (
+        FactorizationPlan,
+        cholesky,
+        lu,
+        plan_factorization,
+    )
     from openwafer.sdk.kernels.matrix_matrix import GemmPlan, gemm, plan_gemm
     from openwafer.sdk.kernels.matrix_vector import GemvPlan, gemv, plan_gemv
     from openwafer.sdk.kernels.precision import Precision
@@ -42,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CollectivePlan",
     "ConjugateGradientsPlan",
+    "FactorizationPlan",
     "Fluxes",
     "GemmPlan",
     "GemvPlan",
@@ -58,13 +65,16 @@ __all__ = [
     "asum",
     "axpy",
     "broadcast",
+    "cholesky",
     "conjugate_gradients",
     "dot",
     "gemm",
     "gemv",
+    "lu",
     "nrm2",
     "plan_collective",
     "plan_conjugate_gradients",
+    "plan_factorization",
     "plan_gemm",
     "plan_gemv",
     "plan_stencil",
@@ -81,6 +91,8 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("all_reduce", "broadcast", "reduce"), "collectives"),
         **dict.fromkeys(("ConjugateGradientsPlan", "Fluxes", "Solution"), "solvers"),
         **dict.fromkeys(("conjugate_gradients", "plan_conjugate_gradients"), "solvers"),
+        **dict.fromkeys(("FactorizationPlan", "plan_factorization"), "factorization"),
+        **dict.fromkeys(("cholesky", "lu"), "factorization"),
         **dict.fromkeys(("GemmPlan", "gemm", "plan_gemm"), "matrix_matrix"),
         **dict.fromkeys(("GemvPlan", "gemv", "plan_gemv"), "matrix_vector"),
         "Precision": "precision",

@@ -1,0 +1,291 @@
+"""Factors of square matrices on a rectangle of PEs: A = L U, and A = L L^T."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import error
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.precision import Precision, gamma
+from openwafer.sdk.kernels.running import (
+    CODE_BYTES,
+    DESCRIPTOR_CYCLES,
+    LOOK_CYCLES,
+    Result,
+    check_memory,
+    check_operand,
+    check_rectangle,
+    compiled,
+    cycles_of,
+    known_arch,
+)
+
+_OPERATION_CYCLES: Final = 6
+"""Of a vector operation beside its elements: its registers are loaded."""
+_ROW_CYCLES: Final = 31
+"""Of the instructions around row k, on a PE that has it."""
+_COLUMN_CYCLES: Final = 41
+"""Of those around column k, without the factor that scales it."""
+_ROOT_CYCLES: Final = 18
+"""Of one over the pivot's root."""
+_UPDATE_CYCLES: Final = 18
+"""Of those before the products."""
+_SCALING_CYCLES: Final = 13
+"""Of those that scale row k, of a symmetric matrix."""
+_PRODUCT_CYCLES: Final = (5, 13)
+"""Around the product for a column of the tile, beside its loop: of all columns, or of those behind
+column k."""
+
+
+class Factors(StrEnum):
+    """What a matrix is a product of."""
+
+    LU = "lu"
+    CHOLESKY = "cholesky"
+
+
+@dataclass(frozen=True)
+class FactorizationPlan:
+    """How the factors of a matrix are found, before anything is compiled: a tile on each PE.
+
+    Attributes:
+        factors: ``"lu"`` or ``"cholesky"``.
+        order: rows and columns of the matrix.
+        rows: of PEs.
+        columns: of PEs.
+        tile: rows and columns of the matrix on a PE, with what is padded by zeros.
+        arch: the generation.
+    """
+
+    factors: Factors
+    order: int
+    rows: int
+    columns: int
+    tile: tuple[int, int]
+    arch: Arch
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """Rows and columns of zeros behind the matrix."""
+        return self.rows * self.tile[0] - self.order, self.columns * self.tile[1] - self.order
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of a PE's 48 KB, with those that are kept for code."""
+        rows, columns = self.tile
+        return Precision.F32.given.itemsize * (rows * columns + rows + 1 + columns) + CODE_BYTES
+
+    @property
+    def num_roundings(self) -> int:
+        """The most that a product of factors goes through: one for each step, and the scaling's."""
+        return self.order + (2 if self.factors is Factors.LU else 10)
+
+    def error_bound(self, lower: NDArray[Any], upper: NDArray[Any]) -> NDArray[np.float64]:
+        """Bound of each element's ``|A - L U|``: ``gamma(num_roundings) * |L| |U|``.
+
+        It is the bound of Higham, theorem 9.3, with the roundings of a multiplication by one over
+        the pivot in the place of a division's. No bound says how large |L| |U| is.
+
+        Args:
+            lower: L, (order, order).
+            upper: U, or the transpose of L.
+        """
+        magnitudes = np.abs(lower.astype(np.float64)) @ np.abs(upper.astype(np.float64))
+        return gamma(self.num_roundings, Precision.F32.sums) * magnitudes
+
+    @property
+    def cycles(self) -> int:
+        """Predicted cycles: what each PE does in each step, and what it waits for."""
+        timing = GENERATIONS[self.arch].timing
+        way = 2 * timing.ramp_cycles + 1
+        rows, columns = (timing.hop_cycles * np.arange(n) for n in (self.rows, self.columns))
+        is_lu = self.factors is Factors.LU
+        ready = np.zeros((self.rows, self.columns))
+        for step in range(self.order):
+            (y, row), (x, column) = divmod(step, self.tile[0]), divmod(step, self.tile[1])
+            active = ready[y:, x:]
+            num_columns = np.full(self.columns - x, self.tile[1])
+            num_columns[0] -= column
+            num_rows = np.full(self.rows - y, self.tile[0])
+            num_rows[0] -= row + is_lu
+            # Row k goes down.
+            active[0] += _ROW_CYCLES + _OPERATION_CYCLES + num_columns / 2
+            sent = active[0] + DESCRIPTOR_CYCLES + way + rows[: self.rows - y, None]
+            if self.rows - y > 1:
+                active[1:] = np.maximum(active[1:] + _OPERATION_CYCLES, sent[1:]) + num_columns
+                active[0] += _OPERATION_CYCLES + num_columns
+            # Column k goes east, and each PE multiplies.
+            scaled = (timing.divide_cycles if is_lu else _ROOT_CYCLES) + _COLUMN_CYCLES
+            active[:, 0] += scaled + _OPERATION_CYCLES + num_rows + timing.drain_cycles
+            sent = active[:, :1] + DESCRIPTOR_CYCLES + way + columns[: self.columns - x]
+            length = (num_rows + (not is_lu))[:, None]
+            if self.columns - x > 1:
+                waited = np.maximum(active[:, 1:] + _OPERATION_CYCLES, sent[:, 1:])
+                active[:, 1:] = waited + length
+                active[:, :1] += _OPERATION_CYCLES + length
+            active[:, 0] += _OPERATION_CYCLES + num_rows / 2
+            active += self._multiplied(num_rows, num_columns)
+        return LOOK_CYCLES + round(float(ready.max()))
+
+    def _multiplied(
+        self, num_rows: NDArray[np.int64], num_columns: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Cycles of the products of a step on each PE that has some; the first column has k."""
+        counts = num_columns.copy()
+        counts[0] -= 1
+        timing = GENERATIONS[self.arch].timing
+        around = np.full(len(counts), _PRODUCT_CYCLES[0] + timing.loop_cycles + _OPERATION_CYCLES)
+        around[0] += _PRODUCT_CYCLES[1] - _PRODUCT_CYCLES[0]
+        taken = counts * (num_rows[:, None] + around) + _UPDATE_CYCLES
+        if self.factors is Factors.CHOLESKY:
+            taken = taken + counts + _SCALING_CYCLES + _OPERATION_CYCLES + timing.drain_cycles
+        return np.where((num_rows[:, None] > 0) & (counts > 0), taken, 0)
+
+    def run(self, a: NDArray[Any], *, check: bool = False) -> Result:
+        """Factor a matrix on the simulated wafer.
+
+        Args:
+            a: (order, order), float32, finite; of a symmetric one the lower triangle is read.
+            check: look for mistakes of the program.
+
+        Raises:
+            OpenwaferError: it has another shape or type, numbers that are none, or a pivot that is
+                zero; of Cholesky, one that is not positive.
+        """
+        check_operand("A", a, (self.order, self.order), Precision.F32)
+        if not np.isfinite(a).all():
+            help_ = "give finite numbers"
+            raise error(
+                "kernel-values", "A has elements that are infinite or no numbers", help=help_
+            )
+        is_lu = self.factors is Factors.LU
+        given = a if is_lu else np.tril(a) + np.tril(a, -1).T
+        with compiled("factorization", self.arch, self.params).run(check=check) as run:
+            run["A"] = self._tiles(given)
+            run.launch("main")
+            found = self._matrix(run["A"])
+            self._check_pivots(found)
+            return Result(found if is_lu else np.tril(found), cycles_of(run, self.arch))
+
+    def _check_pivots(self, found: NDArray[Any]) -> None:
+        pivots = np.diagonal(found)
+        bad = ~np.isfinite(pivots) | (pivots == 0)
+        # One over the root of what is negative or no normal number is a guess from its bits.
+        least = np.sqrt(np.finfo(np.float32).smallest_normal)
+        if self.factors is Factors.CHOLESKY:
+            bad |= ~(pivots >= least)
+            if bad.any():
+                raise error(
+                    "kernel-pivot",
+                    f"A is not positive definite: pivot {int(bad.argmax())} is not positive",
+                    help="take lu, or add to the diagonal",
+                )
+        elif bad.any():
+            raise error(
+                "kernel-pivot",
+                f"pivot {int(bad.argmax())} of A is zero, or the factors overflow; rows are not "
+                "exchanged",
+                help="exchange rows before, so that no pivot is small",
+            )
+
+    def _tiles(self, a: NDArray[Any]) -> NDArray[Any]:
+        """Tiles by columns: (rows of PEs, columns of PEs, elements)."""
+        padded = np.pad(a, [(0, more) for more in self.padding])
+        (rows, columns), size = self.tile, (self.rows, self.columns)
+        by_columns = padded.reshape(size[0], rows, size[1], columns).transpose(0, 2, 3, 1)
+        return by_columns.reshape(*size, rows * columns)
+
+    def _matrix(self, tiles: NDArray[Any]) -> NDArray[Any]:
+        (rows, columns), size = self.tile, (self.rows, self.columns)
+        by_rows = tiles.reshape(*size, columns, rows).transpose(0, 3, 1, 2)
+        whole = by_rows.reshape(size[0] * rows, size[1] * columns)
+        return whole[: self.order, : self.order].copy()
+
+    @property
+    def params(self) -> dict[str, Param]:
+        """Of its program."""
+        return {
+            "rows": self.rows,
+            "columns": self.columns,
+            "tile_rows": self.tile[0],
+            "tile_columns": self.tile[1],
+            "order": self.order,
+            "is_symmetric": self.factors is Factors.CHOLESKY,
+        }
+
+
+def plan_factorization(
+    factors: str, order: int, size: tuple[int, int], *, arch: str = Arch.WSE3
+) -> FactorizationPlan:
+    """Plan the factors of a square matrix, in float32, without exchanges of rows.
+
+    Args:
+        factors: ``"lu"`` or ``"cholesky"``.
+        order: rows and columns of the matrix, 1 or more.
+        size: rows and columns of PEs.
+        arch: ``"wse2"`` or ``"wse3"``.
+
+    Raises:
+        OpenwaferError: it does not fit the fabric or a PE's memory.
+    """
+    if factors not in list(Factors):
+        help_ = f"give {' or '.join(Factors)}"
+        raise error("option-value", f"factors are {factors!r}", help=help_)
+    generation = known_arch(arch)
+    rows, columns = size
+    check_rectangle(rows, columns, generation)
+    if order < 1:
+        raise error("kernel-shape", f"a matrix of {order} rows", help="give 1 row or more")
+    tile = (ceil(order / rows), ceil(order / columns))
+    plan = FactorizationPlan(Factors(factors), order, rows, columns, tile, generation)
+    check_memory(plan.memory_bytes, f"a tile of {tile[0]} x {tile[1]} elements of f32")
+    return plan
+
+
+def lu(a: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
+    """Factors A = L U of a square matrix: U, and below its diagonal L, whose diagonal is ones.
+
+    Rows are not exchanged, so A should be one that needs none: diagonally dominant by rows or
+    columns, or symmetric and positive definite. Each element of ``|A - L U|`` is at most
+    ``gamma(order + 2)`` times that of ``|L| |U|``.
+
+    Args:
+        a: (order, order), float32, finite.
+        size: rows and columns of PEs.
+        arch: ``"wse2"`` or ``"wse3"``.
+
+    Raises:
+        OpenwaferError: shape, type or numbers do not fit, the rectangle or its memory is too small,
+            or a pivot is zero.
+    """
+    return _planned(Factors.LU, a, size, arch).run(a)
+
+
+def cholesky(a: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
+    """The factor L of a symmetric, positive definite matrix A = L L^T, lower triangular.
+
+    Each element of ``|A - L L^T|`` is at most ``gamma(order + 10)`` times that of ``|L| |L|^T``.
+
+    Args:
+        a: (order, order), float32, finite; its lower triangle is read.
+        size: rows and columns of PEs.
+        arch: ``"wse2"`` or ``"wse3"``.
+
+    Raises:
+        OpenwaferError: shape, type or numbers do not fit, the rectangle or its memory is too small,
+            or A is not positive definite.
+    """
+    return _planned(Factors.CHOLESKY, a, size, arch).run(a)
+
+
+def _planned(
+    factors: Factors, a: NDArray[Any], size: tuple[int, int], arch: str
+) -> FactorizationPlan:
+    if a.ndim != 2 or a.shape[0] != a.shape[1]:
+        raise error("kernel-shape", f"A has the shape {a.shape}", help="give a square matrix")
+    return plan_factorization(factors, len(a), size, arch=arch)
