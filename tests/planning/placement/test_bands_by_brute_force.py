@@ -11,6 +11,7 @@ from openwafer.planning.placement import Demand
 from openwafer.planning.placement.bands import PRECISION, SLOWER, least_cycles, place_in_bands
 from openwafer.planning.placement.layer_load import slowest_cycles
 from tests.examples import examples
+from tests.tables import case
 
 CORE_BYTES = 10.0
 DEMANDS = st.lists(
@@ -109,7 +110,11 @@ def least_of_all(demands: Sequence[Demand], columns: int, rows: int) -> float:
 
 @pytest.mark.parametrize(
     ("work", "gap"),
-    [((4, 2, 2), 1.0), ((5, 3, 1), 1.26), ((1, 6, 1), 4 / 3)],
+    [
+        case((4, 2, 2), 1.0, by_default=True),
+        case((5, 3, 1), 1.26, by_default=False),
+        case((1, 6, 1), 4 / 3, by_default=False),
+    ],
 )
 def test_bands_lose_at_most_a_third_against_rectangles_that_lie_anywhere(
     work: tuple[int, ...], gap: float

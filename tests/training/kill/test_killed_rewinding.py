@@ -42,6 +42,7 @@ def killed_run_is_whole(unbroken: RunConfig, folder: Path, number: int) -> bool:
     return differing(final_arrays(config), final_arrays(unbroken)) == []
 
 
+@pytest.mark.slow
 def test_a_killed_run_that_rewinds_goes_on_bit_for_bit(unbroken: RunConfig, tmp_path: Path) -> None:
     assert killed_run_is_whole(unbroken, tmp_path, 3)
 

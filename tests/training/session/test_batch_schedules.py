@@ -23,7 +23,6 @@ from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.building import largest_block, tokenizer_of
 from openwafer.training.session.config_sections import BatchConfig, ScheduleConfig, StreamingConfig
 from openwafer.training.stream.plan.placement import StoreTier
-from tests.tables import case
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.tiny_runs import (
     GPT,
@@ -125,13 +124,8 @@ def test_a_growing_run_equals_the_plain_loop(
     assert differing(saved_parameters(train_quietly(config)), looped) == []
 
 
-@pytest.mark.parametrize(
-    ("tier", "stop"),
-    [
-        case(tier, stop, by_default=(tier, stop) == (StoreTier.DISK, 4))
-        for tier, stop in product(TIERS, [2, 3, 4])
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("tier", "stop"), [*product(TIERS, [2, 3, 4])])
 def test_a_growing_run_that_stopped_equals_the_unbroken_one(
     data: TinyData, tmp_path: Path, unbroken: TrainResult, tier: StoreTier, stop: int
 ) -> None:

@@ -258,6 +258,7 @@ def test_the_plan_counts_both_ways(planned: PlanRecord) -> None:
     assert traffic.way is ExpertsWay.OWNERS
 
 
+@pytest.mark.slow
 def test_many_tokens_for_small_experts_let_weights_be_fetched(
     data: TinyData, tmp_path: Path
 ) -> None:

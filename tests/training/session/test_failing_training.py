@@ -21,6 +21,7 @@ from openwafer.training.session.config_sections import (
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.store import list_checkpoints
 from openwafer.training.stream.plan.placement import StoreTier
+from tests.tables import checkerboard
 from tests.training.session.tiny_runs import (
     NUM_STEPS,
     TinyData,
@@ -87,8 +88,7 @@ def test_a_loss_that_is_not_finite_is_told_with_its_step(
         train_quietly(exploding(tiny_config(data, tmp_path, tier)))
 
 
-@pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("clip_norm", [None, 1.0])
+@pytest.mark.parametrize(("clip_norm", "tier"), checkerboard((None, 1.0), TIERS))
 def test_the_steps_before_a_loss_that_is_not_finite_are_safe(
     data: TinyData, tmp_path: Path, tier: StoreTier, clip_norm: float | None
 ) -> None:

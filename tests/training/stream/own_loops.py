@@ -65,7 +65,7 @@ def one_backward(model: nn.Module, step: int) -> Tensor:
 
 
 def run_loop(
-    build: Callable[[], nn.Module], way: Way, step: Step = one_backward, num_steps: int = 4
+    build: Callable[[], nn.Module], way: Way, step: Step = one_backward, num_steps: int = 3
 ) -> Left:
     """Train a fresh model."""
     torch.manual_seed(0)

@@ -140,9 +140,9 @@ def run_of(kind: Callable[[], nn.Module], number: int) -> Run:
 
 
 RUNS: dict[str, Callable[[int], Run]] = {
-    "untied decoder": lambda number: gpt_run(num_steps=4, num_micro_batches=number),
-    "tied decoder": lambda number: gpt_run(num_steps=4, num_micro_batches=number, is_tied=True),
-    "clipped": lambda number: gpt_run(num_steps=4, num_micro_batches=number, clips=True),
+    "untied decoder": lambda number: gpt_run(num_steps=3, num_micro_batches=number),
+    "tied decoder": lambda number: gpt_run(num_steps=3, num_micro_batches=number, is_tied=True),
+    "clipped": lambda number: gpt_run(num_steps=3, num_micro_batches=number, clips=True),
     "repeated layer": partial(run_of, Repeated),
     "shared weights": partial(run_of, Shared),
     "running statistics": partial(run_of, Running),

@@ -84,7 +84,7 @@ def test_weights_are_those_of_the_plain_loop(name: str) -> None:
     assert differing({key: run.arrays()[key] for key in expected}, expected) == []
 
 
-@pytest.mark.parametrize(("optimize", "way"), checkerboard(OPTIMIZERS, WAYS))
+@pytest.mark.parametrize(("optimize", "way"), checkerboard(OPTIMIZERS, WAYS, one_in=4))
 def test_a_run_may_go_on_in_the_other_way(
     optimize: Optimize, way: tuple[type[ResidentExecution], type[ResidentExecution]]
 ) -> None:

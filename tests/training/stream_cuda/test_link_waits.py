@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openwafer.training.store.parameter_store import StoreOptions
@@ -19,6 +19,7 @@ from openwafer.training.store.transfers import DiskTransfer
 from openwafer.training.stream.device.device import CpuDevice, Recorder
 from openwafer.training.stream.link.store_link import StoreLink
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
+from tests.examples import examples
 from tests.training.store.example_records import poll
 from tests.training.stream.small_link import NUM_RECORDS, WEIGHT_BYTES, SmallLink, reads_of
 
@@ -138,7 +139,7 @@ def steps(draw: st.DrawFn) -> tuple[list[int], list[int], list[int], int]:
 
 
 @pytest.mark.parametrize("timing", UpdateTiming)
-@settings(max_examples=40, deadline=None)
+@examples(40, by_default=12, deadline=None)
 @given(step=steps(), is_reading=st.booleans())
 def test_any_order_of_fetches_and_pushes_ends(
     timing: UpdateTiming, step: tuple[list[int], list[int], list[int], int], *, is_reading: bool
