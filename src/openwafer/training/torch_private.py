@@ -46,6 +46,7 @@ from torch.utils._python_dispatch import (
     _disable_current_modes,
     is_in_torch_dispatch_mode,
 )
+from torch.utils.hooks import RemovableHandle
 
 __all__ = [
     "DisableTorchFunction",
@@ -143,6 +144,13 @@ def forward_level() -> int:
 def step_pre_hooks(optimizer: torch.optim.Optimizer) -> list[Any]:
     """An optimizer's hooks that run before its step, in their order."""
     return list(optimizer._optimizer_step_pre_hooks.values())
+
+
+def register_first_post_hook(optimizer: torch.optim.Optimizer, hook: Any) -> RemovableHandle:
+    """Register a hook that runs behind an optimizer's step, before those that are there already."""
+    handle = optimizer.register_step_post_hook(hook)
+    optimizer._optimizer_step_post_hooks.move_to_end(handle.id, last=False)
+    return handle
 
 
 def clear_cublas_workspaces() -> None:

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -177,6 +177,31 @@ def test_a_step_that_calls_its_parents_is_one_step() -> None:
         assert optimizer.step(lambda: float(next(numbers))) == 0.0
         assert next(numbers) == 1
         assert len(list(handle.weights())) == 4
+
+
+def found_by_hook(*, is_streamed: bool, is_early: bool) -> list[Any]:
+    """What a hook behind each step finds, registered before the first forward or behind it."""
+    loop, found = Loop("AdamW"), list[Any]()
+
+    def look(optimizer: Optimizer, *_: object) -> None:
+        gradients = [parameter.grad for parameter in loop.model.parameters()]
+        found.append(copy.deepcopy((optimizer.state_dict(), len(optimizer.state), gradients)))
+
+    with streamed(loop) if is_streamed else nullcontext():
+        if is_early:
+            loop.optimizer.register_step_post_hook(look)
+        loop.model(torch.randn(8, SIZE))
+        if not is_early:
+            loop.optimizer.register_step_post_hook(look)
+        loop.run(range(2))
+    return found
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_hook_behind_the_step_finds_states_and_gradients(is_early: bool) -> None:
+    plain, stream = (found_by_hook(is_streamed=b, is_early=is_early) for b in (False, True))
+    assert plain[0][1] == 4
+    assert differing(stream, plain) == []
 
 
 def train_beside_adamw(model: nn.Module, *, is_streamed: bool) -> dict[str, torch.Tensor]:

@@ -54,7 +54,7 @@ from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.records import lay_out_records, weights_of
 from openwafer.training.stream.step_plan import StepPlan
 from openwafer.training.systems.owner import LoopOwner
-from openwafer.training.torch_private import step_pre_hooks
+from openwafer.training.torch_private import register_first_post_hook, step_pre_hooks
 
 
 class NoStates(defaultdict[Any, Any]):
@@ -351,7 +351,8 @@ class LoopHooks(ModelHooks):
     # Optimizers.
 
     def _hooks_on(self, optimizer: Optimizer) -> Iterator[RemovableHandle]:
-        yield optimizer.register_step_post_hook(self._end_step)
+        # A hook of the loop's own is to find states and gradients.
+        yield register_first_post_hook(optimizer, self._end_step)
         yield optimizer.register_state_dict_pre_hook(self._begin_saving_states)
         yield optimizer.register_state_dict_post_hook(_fill_optimizer_state)
         yield optimizer.register_load_state_dict_post_hook(self._take_states)
@@ -521,7 +522,7 @@ class FollowedHooks(ModelHooks):
     # Optimizers.
 
     def _hooks_on(self, optimizer: Optimizer) -> Iterator[RemovableHandle]:
-        yield optimizer.register_step_post_hook(self._end_step)
+        yield register_first_post_hook(optimizer, self._end_step)
         yield optimizer.register_state_dict_pre_hook(
             lambda _: self._refuse("optimizer.state_dict()")
         )
