@@ -145,3 +145,16 @@ def test_a_rehearsal_for_which_a_gpu_is_full_is_left_to_the_backward() -> None:
     assert not state.is_rehearsed
     loss.backward()
     assert state.is_rehearsed
+
+
+@pytest.mark.parametrize("inner_bytes", [10, 30])
+def test_what_is_watched_inside_is_watched_from_outside_too(inner_bytes: int) -> None:
+    device = CpuDevice(budget_bytes=50)
+    with device.active(is_watched=True):
+        outer_has_room = device.watch_room()
+        torch.empty(30, dtype=torch.uint8)
+        inner_has_room = device.watch_room()
+        torch.empty(inner_bytes, dtype=torch.uint8)
+        kept = torch.empty(25, dtype=torch.uint8)
+        assert (inner_has_room(), outer_has_room()) == (inner_bytes < 26, False)
+    assert kept.numel() == 25

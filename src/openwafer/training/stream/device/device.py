@@ -43,6 +43,18 @@ class _Paused:
         self._meter.is_paused = self._was_paused
 
 
+class Crest:
+    """The most bytes that a meter has counted since some moment; several moments may be followed.
+
+    Attributes:
+        first_bytes: at that moment.
+        most_bytes: since then.
+    """
+
+    def __init__(self, first_bytes: int) -> None:
+        self.first_bytes = self.most_bytes = first_bytes
+
+
 class MemoryMeter(Unguarded, TorchDispatchMode):
     """Meter of the storages created or touched by operators while the mode is active.
 
@@ -53,7 +65,6 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
     Attributes:
         used_bytes: bytes alive now.
         peak_bytes: the largest ``used_bytes`` since :meth:`reset_peak`.
-        crest_bytes: the largest since :meth:`begin_crest`.
         budget_bytes: the cap; passing it raises ``device-budget-exceeded``. ``None`` is no cap.
         call: calls an operator with its arguments.
     """
@@ -63,10 +74,10 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
         self.budget_bytes = budget_bytes
         self.used_bytes = 0
         self.peak_bytes = 0
-        self.crest_bytes = 0
         self.is_paused = False
         self.call: Call = call_operator
         self._num_bytes: dict[weakref.ref[torch.UntypedStorage], int] = {}
+        self._crests: weakref.WeakSet[Crest] = weakref.WeakSet()
         # A storage may die in any thread, in this one while it counts another.
         self._lock = threading.RLock()
 
@@ -74,10 +85,11 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
         """Start a new peak from the bytes alive now."""
         self.peak_bytes = self.used_bytes
 
-    def begin_crest(self) -> int:
-        """Start a new crest from the bytes alive now, which are returned."""
-        self.crest_bytes = self.used_bytes
-        return self.used_bytes
+    def crest(self) -> Crest:
+        """Follow the bytes alive from here on, for as long as somebody has the crest."""
+        crest = Crest(self.used_bytes)
+        self._crests.add(crest)
+        return crest
 
     def paused(self) -> AbstractContextManager[None]:
         """While open, what operators return lies in host memory and does not count."""
@@ -103,7 +115,8 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
         self._see_peak(tensor)
 
     def _see_peak(self, tensor: torch.Tensor) -> None:
-        self.crest_bytes = max(self.crest_bytes, self.used_bytes)
+        for crest in self._crests:
+            crest.most_bytes = max(crest.most_bytes, self.used_bytes)
         if self.used_bytes > self.peak_bytes:
             self.peak_bytes = self.used_bytes
             if self.budget_bytes is not None and self.used_bytes > self.budget_bytes:
@@ -386,8 +399,8 @@ class CpuDevice:
         budget, meter = self.budget_bytes, self.meter
         if budget is None or not self._is_metering:
             return lambda: True
-        before = meter.begin_crest()
-        return lambda: meter.used_bytes + meter.crest_bytes - before <= budget
+        crest = meter.crest()
+        return lambda: meter.used_bytes + crest.most_bytes - crest.first_bytes <= budget
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:
         """See :class:`Device`."""

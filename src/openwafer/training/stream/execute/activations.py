@@ -355,7 +355,8 @@ class RecomputeFrame(Frame):
         Raises:
             OpenwaferError: ``recompute-differs``, ``recompute-input-changed``.
         """
-        if self._has_room is None or not self._has_room():
+        has_room, self._has_room = self._has_room, None
+        if has_room is None or not has_room():
             return
         self._is_rehearsal = True
         # A GPU tells its room by this error.
