@@ -39,6 +39,8 @@ from openwafer.training.session.systems import Systems, require_same_settings
 
 NUM_LAST_LINES: Final = 12
 SILENT: Final = {-signal.SIGKILL: "it was killed; a host that lacks memory does that"}
+SECONDS_TO_START: Final = 600.0
+"""For one that is alive, on a host that has much else to do."""
 SECONDS_TO_END: Final = 30.0
 SECONDS_TO_FAIL: Final = 5.0
 """For those that an error ends: one is lost to the others a moment before its process has ended."""
@@ -88,7 +90,8 @@ def systems_of(
         variables["OMP_NUM_THREADS"] = str(threads)
         others = [_start(rank, variables, folder) for rank in range(1, size)]
         with _ending(others), _telling_last_words(others):
-            systems = Systems(replace(meeting, check=partial(_require_alive, others)))
+            check = partial(_require_alive, others)
+            systems = Systems(replace(meeting, check=check, start_seconds=SECONDS_TO_START))
             require_same_settings(systems, settings)
             yield systems
 

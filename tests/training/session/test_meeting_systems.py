@@ -4,7 +4,9 @@ import signal
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from torch._C._distributed_c10d import HashStore
@@ -60,6 +62,17 @@ def test_a_stage_is_compared_by_the_weights_that_it_has_in_common_with_others(ti
         here = f"rank 0 on host {socket.gethostname()!r}"
         named = f"(stage 2) computed with other tied than {here} (stage 0"
         assert (named in text) == (tied != 5)
+
+
+@pytest.mark.parametrize("start_seconds", [0.0, TIMEOUT_SECONDS])
+def test_a_system_may_take_longer_to_start_than_a_silent_one_has(start_seconds: float) -> None:
+    store = HashStore()
+    first = Meeting(store, 0, 2, timeout_seconds=0.1, start_seconds=start_seconds)
+    late = Timer(0.5, Meeting(store, 1, 2, TIMEOUT_SECONDS).meet, ("start", [1]))
+    late.start()
+    with nullcontext() if start_seconds else pytest.raises(OpenwaferError, match="rank-missing"):
+        assert [rank.index for rank in first.meet("start", range(2))] == [0, 1]
+    late.join()
 
 
 def of_signal(store: HashStore, rank: int, number: int) -> str:

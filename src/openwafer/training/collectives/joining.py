@@ -73,6 +73,8 @@ class Meeting:
         size: number of processes.
         timeout_seconds: longest wait for another process, here and in every message.
         check: called while this process waits here; raises where another one cannot come any more.
+        start_seconds: longest wait for one that is there and has not met anybody yet, where that is
+            longer: how fast a process starts says nothing of how soon a silent one is lost.
     """
 
     store: Store
@@ -80,6 +82,7 @@ class Meeting:
     size: int
     timeout_seconds: float
     check: Callable[[], None] = _nothing
+    start_seconds: float = 0.0
 
     def groups(self, names: Sequence[str], members: Sequence[int] | None = None) -> list[Group]:
         """Connect processes, once for each name; all of them call this with the same names.
@@ -140,11 +143,12 @@ class Meeting:
 
     def _told(self, key: str, rank: int) -> str:
         """What a rank writes there; signals are heard, which the library's own wait keeps back."""
-        limit = time.monotonic() + self.timeout_seconds
+        seconds = max(self.timeout_seconds, self.start_seconds)
+        limit = time.monotonic() + seconds
         with _waiting_for(rank, self.rank, self.size):
             while not self.store.check([key]):
                 if time.monotonic() > limit:
-                    raise RuntimeError(f"nothing has come in {self.timeout_seconds:g} s")
+                    raise RuntimeError(f"nothing has come in {seconds:g} s")
                 self.check()
                 time.sleep(POLL_SECONDS)
             return self.store.get(key).decode()
