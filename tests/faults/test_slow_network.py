@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -56,7 +55,8 @@ def test_a_step_over_a_slow_network_takes_the_time_of_its_bytes(
     run = run_over(num_hosts, "40mbit", tmp_path, store_systems=where).path
     plan = json.loads((run / "plan.json").read_text())
     rows = read_lines(run / "metrics.jsonl", METRICS_FORMAT).rows
-    seconds = median(row.seconds for row in rows[WARM_UP_STEPS:])
+    # Other work on this machine makes a step longer, and none shorter.
+    seconds = min(row.seconds for row in rows[WARM_UP_STEPS:])
     assert plan["step_limit"] == "network"
     assert seconds == pytest.approx(plan["predicted_step_seconds"], rel=0.1)
 
