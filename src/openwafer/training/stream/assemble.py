@@ -23,6 +23,7 @@ from openwafer.training.plan_record import (
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.parameter_store import ParameterStore, Tier, closed_on_error
 from openwafer.training.stream.device.device import Device
+from openwafer.training.stream.device.layer_backend import TORCH, kernels_of
 from openwafer.training.stream.execute.execution import (
     Execution,
     StepContext,
@@ -359,6 +360,8 @@ def _plan_run(
     workload = replace(workload, meets_others=given.systems > 1)
     device, model = given.make_device(), workload.model
     check_is_dense(model)
+    mode = _mode(given, updater, device)
+    given = replace(given, options=replace(given.options, mode=mode))
     split_at = _split_that_fits(model, updater, given, folder=folder)
     request = _request(workload, updater, given, device, split_at(), folder)
     with unseen(workload):
@@ -366,6 +369,7 @@ def _plan_run(
     if given.systems > 1:
         refuse_systems(plan)
     refuse_uses(model, plan)
+    kernels_of(plan.split, model, device.backend)
     speculates = given.keeps_gradients and request.timing is UpdateTiming.ON_PUSH
     owners = owners_of(plan.layouts, given.systems, given.options.store_systems)
     shares = _shares(plan.layouts, given, plan.mode, has_folder=folder is not None)
@@ -411,7 +415,7 @@ def _request(
         + workload.held_gradients.more_while_resident(split),
         overhead_bytes=device.overhead_bytes + workload.held_gradients.while_streaming(split),
         overlaps=_overlaps(device, given),
-        mode=_mode(given, updater, device),
+        mode=given.options.mode,
         activations=given.options.activations,
         default_activations=given.options.default_activations,
         prefetch_layers=given.options.prefetch_layers,
@@ -606,6 +610,15 @@ def execute_by(
 
 
 def _mode(given: PlanInput, updater: Updater, device: Device) -> Mode | None:
+    if device.backend is not TORCH:
+        if given.options.mode not in (None, Mode.STREAMED):
+            raise error(
+                "backend-mode",
+                f"a backend of its own computes layers whose weights stream, and mode is "
+                f"{given.options.mode}",
+                help="leave the mode to the plan, or the backend out",
+            )
+        return Mode.STREAMED
     if not (updater.keeps_masters and _has_own_memory(device)):
         return given.options.mode
     if given.options.mode is Mode.RESIDENT:

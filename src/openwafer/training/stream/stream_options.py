@@ -12,6 +12,7 @@ from openwafer.training.plan_record import Activations, ExpertsWay, Mode, StoreU
 from openwafer.training.store.parameter_store import StoreOptions
 from openwafer.training.stream.device.cuda import CudaDevice
 from openwafer.training.stream.device.device import CpuDevice, Device
+from openwafer.training.stream.device.layer_backend import TORCH, LayerBackend
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import HostMemory, StoreSystems
 from openwafer.training.stream.schedule import UpdateTiming
@@ -36,6 +37,7 @@ class StreamOptions:
         averages_gradients: whether gradients of such a loop are the ranks' mean, not their sum.
         store_systems: which of the ranks have records in their stores.
         store: options of the store.
+        backend: computes the layers, where that is not torch; it takes tensors in host memory.
     """
 
     device: str = "auto"
@@ -52,6 +54,7 @@ class StreamOptions:
     averages_gradients: bool = False
     store_systems: StoreSystems = StoreSystems.FIRST
     store: StoreOptions = StoreOptions()  # noqa: RUF009 - frozen
+    backend: LayerBackend = TORCH
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -116,7 +119,15 @@ class PlanInput:
                 help="set streaming.device to cpu, or train on one system",
             )
         if torch_device.type == "cpu":
-            return CpuDevice(self.device_memory_bytes, self.options.link_bytes_per_second)
+            rate = self.options.link_bytes_per_second
+            return CpuDevice(self.device_memory_bytes, rate, self.options.backend)
+        if self.options.backend is not TORCH:
+            raise error(
+                "backend-device",
+                f"the backend of StreamOptions takes tensors in host memory, and the device is "
+                f"{torch_device}",
+                help="set device to cpu, or leave the backend out",
+            )
         if torch_device.type == "cuda" and (torch_device.index or 0) < torch.cuda.device_count():
             return CudaDevice(torch_device, self.device_memory_bytes)
         raise error(

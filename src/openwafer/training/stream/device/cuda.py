@@ -22,6 +22,7 @@ from openwafer.diagnostics import error
 from openwafer.training.store.layout import flat, laid_out_like
 from openwafer.training.store.pages import HostBuffer
 from openwafer.training.stream.device.device import HostTransfer, Submitted, Transfer
+from openwafer.training.stream.device.layer_backend import TORCH
 from openwafer.training.torch_private import clear_cublas_workspaces
 
 SUCCESS: Final = 0
@@ -220,6 +221,7 @@ class CudaDevice:
         self.torch_device = torch.empty(0, device=torch_device).device
         self.budget_bytes = budget_bytes
         self.is_asynchronous = True
+        self.backend = TORCH
         self.overhead_bytes = SEGMENT_BYTES + library_bytes(self.torch_device)
         self.link_bytes_per_second: float | None = None
         self.memory_bytes = torch.cuda.get_device_properties(self.torch_device).total_memory

@@ -18,6 +18,7 @@ import torch
 
 from openwafer.diagnostics import error
 from openwafer.trace import Trace
+from openwafer.training.stream.device.layer_backend import TORCH, LayerBackend
 from openwafer.training.torch_private import TorchDispatchMode, Unguarded, forward_level
 
 Call: TypeAlias = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
@@ -205,6 +206,7 @@ class Device(Protocol):
         budget_bytes: cap on the bytes it may hold; ``None`` is no cap.
         overhead_bytes: what a step takes beside its tensors; every plan sets it aside.
         link_bytes_per_second: what the link is held to; ``None`` is as fast as it goes.
+        backend: says who computes the layers.
     """
 
     torch_device: torch.device
@@ -213,6 +215,7 @@ class Device(Protocol):
     budget_bytes: int | None
     overhead_bytes: int
     link_bytes_per_second: float | None
+    backend: LayerBackend
 
     def active(self, *, is_watched: bool = False) -> AbstractContextManager[object]:
         """Context of a pass: tensors made in it by the calling thread belong to the device.
@@ -339,11 +342,16 @@ class CpuDevice:
         budget_bytes: cap; passing it is the error ``device-budget-exceeded``.
         link_bytes_per_second: rate of the link, in each direction; ``None`` copies at once, in the
             calling thread.
+        backend: says who computes the layers, in this memory.
     """
 
     def __init__(
-        self, budget_bytes: int | None = None, link_bytes_per_second: float | None = None
+        self,
+        budget_bytes: int | None = None,
+        link_bytes_per_second: float | None = None,
+        backend: LayerBackend = TORCH,
     ) -> None:
+        self.backend = backend
         self.torch_device = torch.device("cpu")
         self.memory_bytes = psutil.virtual_memory().total
         self.budget_bytes = budget_bytes

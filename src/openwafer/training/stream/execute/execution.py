@@ -256,7 +256,8 @@ class StreamedExecution(Execution):
         if replicas is not None:
             self._replica_link = replica_link(replicas, weights, plan.split, self.link)
         link = self._replica_link or self.link
-        self.executor = Executor(model, plan.split, weights, link, self.recorder)
+        backend = device.backend
+        self.executor = Executor(model, plan.split, weights, link, self.recorder, backend)
         if is_checking():
             elsewhere = plan.layouts.keys() - store.layouts.keys()
             self.executor.observe(ScheduleCheck(plan.split, elsewhere))

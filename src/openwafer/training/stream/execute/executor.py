@@ -19,7 +19,7 @@ One state machine: :class:`~openwafer.training.stream.execute.passes.Phase` name
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import ReferenceType, ref
 
 import torch
@@ -27,6 +27,12 @@ from torch import nn
 
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream.device.device import Recorder
+from openwafer.training.stream.device.layer_backend import (
+    TORCH,
+    LayerBackend,
+    LayerCall,
+    kernels_of,
+)
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.activations import Call, Frame, frame_for
 from openwafer.training.stream.execute.arriving_gradients import (
@@ -144,15 +150,6 @@ def _records_of(split: Partition, *, is_nested: bool) -> set[str]:
     return {record for layer in layers for record in layer.records}
 
 
-CallLayer: TypeAlias = Callable[[str, Function, Any, Any], Any]
-"""Calls a layer's own function with its arguments, given its name, and both."""
-
-
-def call_layer(_layer: str, function: Function, args: Any, kwargs: Any) -> Any:
-    """See :data:`CallLayer`."""
-    return function(*args, **kwargs)
-
-
 class Executor:
     """Runs one model's layers with streamed weights.
 
@@ -163,7 +160,7 @@ class Executor:
         weights: slots on the device.
         link: the host side.
         recorder: receives times and device memory.
-        call: how a layer is called whose activations are followed.
+        backend: says who computes each layer.
 
     Attributes:
         schedule, forward_schedule: what passes with and without gradients walk; ``None`` serves
@@ -187,7 +184,7 @@ class Executor:
         weights: DeviceWeights,
         link: HostLink,
         recorder: Recorder | None = None,
-        call: CallLayer = call_layer,
+        backend: LayerBackend = TORCH,
     ) -> None:
         self.split = split
         self.weights = weights
@@ -209,7 +206,6 @@ class Executor:
             weights.forms, self.use_nested, lambda: self._phase, lambda: self.micro_batch
         )
         self.watch = PassWatch(model, device, weights)
-        self._call = call
         self._observers: list[PassObserver] = []
         self._pause: Callable[[Layer], int] | None = None
         self._phase = Phase.IDLE
@@ -219,6 +215,7 @@ class Executor:
         self._layers = {layer.name: layer for layer in split.layers}
         modules = dict(model.named_modules(remove_duplicate=False))
         self._modules = {layer.name: modules[layer.name] for layer in split.modules}
+        self._kernels = kernels_of(split, model, backend)
         self.micro_batch = 0
         self._marked: list[object] = []
         self._backward_visit: tuple[PassLog, int] | None = None
@@ -662,15 +659,17 @@ class Executor:
 
     def _run_framed(self, layer: Layer, visit: int, function: Function, arguments: Any) -> Any:
         args, kwargs = arguments
+        kernel = self._kernels[layer.name]
+        layer_call = LayerCall(layer.name, self._modules[layer.name], function, args, kwargs)
         if not torch.is_grad_enabled():
-            return function(*args, **kwargs)
+            return kernel.forward(layer_call)
         policy = self.policies.get(layer.name, self.default_policy)
         rerun = partial(self._rerun, layer, function)
         call = Call(layer.name, rerun, args, kwargs, self.states[layer.name], layer.records)
         frame = frame_for(policy, self.weights, self._use_saved, call, self.order.copied)
         self.watch.begin_layer(frame)
         with frame.hooks(), TransformsRefused(layer.name):
-            out = self._call(layer.name, function, args, kwargs)
+            out = kernel.forward(layer_call)
         self.watch.end_layer(frame, visit)
         frame.end_forward()
         return out
@@ -680,7 +679,9 @@ class Executor:
         with self.casts.leaving_none(None), self.recorder.compute("recompute", layer.name):
             self._phase = Phase.RECOMPUTE
             try:
-                return function(*args, **kwargs)
+                name = layer.name
+                again = LayerCall(name, self._modules[name], function, args, kwargs)
+                return self._kernels[name].recompute(again)
             finally:
                 self._leave_phase(Phase.RECOMPUTE, outside)
 

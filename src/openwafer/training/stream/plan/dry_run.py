@@ -4,7 +4,7 @@ The same executor walks the same schedule over a copy of the model made of fake 
 peak it meters is the peak the real step will have, activations and temporaries included.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,13 +12,14 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import torch
+from torch import nn
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream.device.device import CpuDevice, Submitted, Transfer
+from openwafer.training.stream.device.layer_backend import LayerCall, LayerKernel
 from openwafer.training.stream.device.weights import DeviceWeights
-from openwafer.training.stream.execute.attachment import Function
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.micro_batches import Forward, run_forward
 from openwafer.training.stream.execute.pass_watch import CallKind, TensorForm
@@ -292,7 +293,7 @@ class _Stage(PassObserver):
         self.link = DryLink(
             self.weights, fills_weights=mode is None, overlaps=device.is_asynchronous
         )
-        self.executor = Executor(self.model, split, self.weights, self.link, call=self._call)
+        self.executor = Executor(self.model, split, self.weights, self.link, backend=self)
         self.executor.observe(self)
 
     def configure(self, settings: DryRunSettings) -> None:
@@ -320,9 +321,21 @@ class _Stage(PassObserver):
             self.weights.capacity_bytes = settings.schedule.capacity_bytes
             self.link.holds_back = settings.schedule.timing is UpdateTiming.ON_PUSH
 
-    def _call(self, layer: str, function: Function, args: Any, kwargs: Any) -> Any:
-        with nullcontext() if self.watch is None else self.watch.around(layer, args, kwargs):
-            return self.calls(layer, function, args, kwargs)
+    def kernel(self, layer: str, module: nn.Module) -> LayerKernel:
+        """See :class:`LayerBackend`. Shapes and bytes are torch's, whoever computes the step."""
+        return self
+
+    def forward(self, call: LayerCall) -> Any:
+        """See :class:`LayerKernel`."""
+        if not torch.is_grad_enabled():
+            return call.by_torch()
+        watch = self.watch
+        with nullcontext() if watch is None else watch.around(call.layer, call.args, call.kwargs):
+            return self.calls(call)
+
+    def recompute(self, call: LayerCall) -> Any:
+        """See :class:`LayerKernel`."""
+        return call.by_torch()
 
     def leave_layer(self) -> None:
         """See :class:`PassObserver`."""
@@ -520,14 +533,15 @@ class LayerCalls:
         self._left_bytes: dict[str, int] = {}
         self._returned: dict[str, list[Any]] = {}
 
-    def __call__(self, layer: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def __call__(self, call: LayerCall) -> Any:
         """Call a layer, or answer for it."""
+        layer, arguments = call.layer, pytree.tree_leaves((call.args, call.kwargs))
         self._visit.append(layer)
-        given = [one for one in pytree.tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        given = [one for one in arguments if isinstance(one, torch.Tensor)]
         if layer in self.skipped:
             return self._pass_on(self.skipped[layer], given[0])
         self._meter.operators_hash = 0
-        out = function(*args, **kwargs)
+        out = call.by_torch()
         form = self._form_of(layer, given, out)
         self._forms.setdefault(layer, set()).add(form)
         return out
