@@ -148,8 +148,11 @@ def step_pre_hooks(optimizer: torch.optim.Optimizer) -> list[Any]:
 
 def register_first_post_hook(optimizer: torch.optim.Optimizer, hook: Any) -> RemovableHandle:
     """Register a hook that runs behind an optimizer's step, before those that are there already."""
+    hooks = optimizer._optimizer_step_post_hooks
+    earlier = dict(hooks)
+    hooks.clear()
     handle = optimizer.register_step_post_hook(hook)
-    optimizer._optimizer_step_post_hooks.move_to_end(handle.id, last=False)
+    hooks.update(earlier)
     return handle
 
 
