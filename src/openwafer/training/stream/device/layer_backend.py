@@ -123,8 +123,9 @@ class OwnKernel(ABC):
         """See :class:`LayerKernel`."""
         if call.kwargs or not all(isinstance(one, torch.Tensor) for one in call.args):
             raise not_computed(call.layer, call.module, "arguments that are no positional tensors")
-        tensors = (*call.args, *call.module.parameters())
-        return _Computed.apply(self, len(call.args), *tensors)  # type: ignore[no-untyped-call]
+        return _Computed.apply(  # type: ignore[no-untyped-call]
+            self, len(call.args), *call.args, *call.module.parameters()
+        )
 
     def recompute(self, call: LayerCall) -> Any:
         """See :class:`LayerKernel`."""
