@@ -186,3 +186,22 @@ def test_what_torch_and_users_put_around_layers_streams(
 ) -> None:
     plain, streamed = (run_loop(build, each) for each in (PLAINLY, WAYS[way]))
     assert differing(streamed, plain) == []
+
+
+class Lazy:
+    """As modules that are loaded when somebody asks for something."""
+
+    def __deepcopy__(self, _memo: object) -> "Lazy":
+        return self
+
+    def __getattr__(self, name: str) -> object:
+        raise ImportError(name)
+
+
+def test_what_raises_when_it_is_asked_is_not_asked() -> None:
+    def build() -> nn.Module:
+        model = chain()
+        vars(model)["lazy"] = [Lazy()]
+        return model
+
+    planned(build)

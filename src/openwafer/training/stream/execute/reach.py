@@ -222,9 +222,9 @@ class _Follower:
         for base in kind.__mro__ if self._reads_code else ():
             if not _is_of_library(base):
                 yield "", base
-        wrapped = getattr(found, "__wrapped__", None)
-        if wrapped is not None and kind.__module__.startswith("openwafer"):
-            yield "", wrapped
+        if kind.__module__.startswith("openwafer"):
+            # Objects of others may do anything when they are asked.
+            yield "", getattr(found, "__wrapped__", None)
         root = kind.__module__.partition(".")[0]
         if isinstance(found, nn.Module) or root == "types" or root not in _LIBRARIES:
             attributes = getattr(found, "__dict__", None)
