@@ -34,5 +34,5 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     yield
-    for name in [name for name in sys.modules if name.startswith("cerebras")]:
+    for name in [name for name in sys.modules if name.startswith(("cerebras", "modelzoo"))]:
         del sys.modules[name]

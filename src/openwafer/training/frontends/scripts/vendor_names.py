@@ -7,6 +7,7 @@ from typing import Final
 _STYLES: Final = __name__.rpartition(".")[0].rpartition(".")[0]
 _SESSION: Final = f"{_STYLES}.session"
 _PRESENT: Final = f"{_STYLES}.present"
+_ESTIMATOR: Final = f"{_STYLES}.estimator.cs_estimator"
 _CBTORCH: Final = "cerebras.framework.torch"
 _OPTIM: Final = "cerebras.models.common.pytorch.optim"
 _CSTORCH: Final = ("cerebras.pytorch", "cerebras_pytorch", "cerebras_pytorch.experimental")
@@ -28,6 +29,11 @@ PACKAGES: Final = frozenset(
         "cerebras.models.common.pytorch",
         _OPTIM,
         *(f"{root}{below}" for root in _CSTORCH for below in _CSTORCH_PACKAGES),
+        "cerebras.tf",
+        "modelzoo",
+        "modelzoo.common",
+        "modelzoo.common.tf",
+        "modelzoo.common.tf.estimator",
     )
 )
 """Names that hold other modules."""
@@ -67,6 +73,12 @@ MODULES: Final[Mapping[str, str]] = MappingProxyType(
         f"{_OPTIM}.SGD": f"{_SESSION}.optim",
         "cerebras.pb.stack.autogen_pb2": f"{_SESSION}.settings",
         "cerebras.workflow.python.cs_perf_analyzer": f"{_SESSION}.settings",
+        "cerebras.tf.cs_estimator": _ESTIMATOR,
+        "cerebras.tf.run_config": _ESTIMATOR,
+        "cerebras.tf.cs_slurm_cluster_resolver": f"{_STYLES}.estimator.cluster",
+        "modelzoo.common.tf.estimator.cs_estimator": _ESTIMATOR,
+        "modelzoo.common.tf.estimator.run_config": _ESTIMATOR,
+        "modelzoo.common.tf.estimator.utils": f"{_STYLES}.estimator.cluster",
     }
     | {
         f"{root}{below}": f"{_PRESENT}.{ours}"
