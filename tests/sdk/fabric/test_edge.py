@@ -97,6 +97,12 @@ def test_two_colors_of_one_link_take_turns_and_each_keeps_its_order() -> None:
         assert got.tolist() == list(range(100 * color, 100 * color + 20))
 
 
+def test_a_snapshot_goes_back_only_to_a_machine_with_the_same_ports() -> None:
+    fast, slow = (rows_of(2, 1, Edge(ports(2, 1, rate))) for rate in (1.0, 0.5))
+    with pytest.raises(OpenwaferError, match=r"whose edge is .*rate=1\.0.*, and this one's is"):
+        slow.restore(fast.snapshot())
+
+
 def refusal(columns: int, rows: int, given: Sequence[Port], rate: float | None = None) -> str:
     with pytest.raises(OpenwaferError) as caught:
         rows_of(columns, rows, Edge(tuple(given), rate))

@@ -56,6 +56,19 @@ def test_what_the_log_has_not_is_a_warning(
     assert "SIMFABRIC_DEBUG=registers has no effect here" in capsys.readouterr().err
 
 
+def test_statistics_count_cycles_of_copies_apart(tmp_path: Path) -> None:
+    runtime = Runtime(PROGRAM, RuntimeOptions(log_folder=tmp_path))
+    runtime.load()
+    runtime.run()
+    number, region = runtime.get_id("A"), Region(0, 0, 2, 2, 2)
+    runtime.copy_to_device(number, np.zeros((2, 2, 2), np.uint32), region)
+    runtime.launch("scale", 2.0)
+    runtime.stop()
+    found = json.loads((tmp_path / "sim_stats.json").read_text())
+    words, columns_and_rows = 8, 2 + 2
+    assert found["copy_cycle_count"] == words + columns_and_rows
+
+
 def test_statistics_count_tiles_and_cycles(log: list[str], tmp_path: Path) -> None:
     found = json.loads((tmp_path / "sim_stats.json").read_text())
     assert (found["hwtile_count"], found["nultile_count"], found["tile_count"]) == (4, 32, 36)

@@ -197,7 +197,10 @@ class Run:
 
     @property
     def copy_cycles(self) -> int:
-        """Of :attr:`cycles`, those that copies of memory took, beside what the program did."""
+        """Cycles that copies up to now take at best, a wavelet a cycle and channel.
+
+        Nothing moves on the fabric in most of them, and then :attr:`cycles` has none of them.
+        """
         return self._runtime.copy_cycles
 
     @property

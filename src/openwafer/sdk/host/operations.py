@@ -161,7 +161,8 @@ class Interpreter:
     Attributes:
         failure: the error of the last operation that raised one, as it is shown, or that the user
             interrupted it.
-        copy_cycles: cycles that copies took.
+        copy_cycles: cycles that copies take at best; the clock stands still in those in which
+            nothing moves on the fabric.
     """
 
     failure: str | None = None
@@ -252,9 +253,8 @@ class Interpreter:
         program = self._symbols.program
         channels = max(1, program.channels)
         cycles = -(-math.prod(region.shape) // channels) + program.width + program.height
-        begin = self.simulator.cycle
         self.simulator.run_cycles(cycles)
-        self.copy_cycles += self.simulator.cycle - begin
+        self.copy_cycles += cycles
 
     def _launch(self, operation: Launch) -> None:
         entries = self._symbols.entries(self._symbols.function(operation.function))

@@ -366,7 +366,7 @@ class Runtime:
 
     @property
     def copy_cycles(self) -> int:
-        """Cycles that copies took up to now, beside what the program did."""
+        """Cycles that copies up to now take at best, whether or not the clock has them."""
         self._loaded()
         return self._interpreter.copy_cycles
 
@@ -501,7 +501,7 @@ class Runtime:
 
     def _write_log(self) -> None:
         if self._log is not None:
-            self._log.write(has_failed=self.has_failed)
+            self._log.write(has_failed=self.has_failed, copy_cycles=self.copy_cycles)
 
     def _settle(self) -> Simulator:
         simulator = self._started()

@@ -75,12 +75,16 @@ class SimLog:
         self._trace = trace
         self._start_seconds = time.monotonic()
 
-    def write(self, *, has_failed: bool = False) -> None:
-        """Write both files, whole."""
+    def write(self, *, has_failed: bool = False, copy_cycles: int = 0) -> None:
+        """Write both files, whole; copies take `copy_cycles` beside what the program does."""
         cause = "Stopped by an error" if has_failed else "Stopped due to idleness"
         done = None if self._trace is None else self._trace.counts()
         counts = self._counts(done)
-        told = {**self._statistics(counts), "sim_stop_cause": cause}
+        told = {
+            **self._statistics(counts),
+            "copy_cycle_count": copy_cycles,
+            "sim_stop_cause": cause,
+        }
         lines = [*self._lines(), *_last_lines(told, counts, done)]
         write_text(self._folder / "sim.log", "\n".join(lines) + "\n")
         write_text(self._folder / "sim_stats.json", json.dumps(told, indent=2) + "\n")
