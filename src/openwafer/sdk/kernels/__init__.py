@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         conjugate_gradients,
         plan_conjugate_gradients,
     )
+    from openwafer.sdk.kernels.sparse_vector import SpmvPlan, plan_spmv, spmv
     from openwafer.sdk.kernels.stencils import Source, Stencil, StencilPlan, plan_stencil, stencil
     from openwafer.sdk.kernels.trees import Shape, Tree
     from openwafer.sdk.kernels.vectors import (
@@ -57,6 +58,7 @@ __all__ = [
     "Shape",
     "Solution",
     "Source",
+    "SpmvPlan",
     "Stencil",
     "StencilPlan",
     "Tree",
@@ -77,10 +79,12 @@ __all__ = [
     "plan_factorization",
     "plan_gemm",
     "plan_gemv",
+    "plan_spmv",
     "plan_stencil",
     "plan_vector",
     "reduce",
     "scal",
+    "spmv",
     "stencil",
 ]
 
@@ -97,6 +101,7 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("GemvPlan", "gemv", "plan_gemv"), "matrix_vector"),
         "Precision": "precision",
         "Result": "running",
+        **dict.fromkeys(("SpmvPlan", "plan_spmv", "spmv"), "sparse_vector"),
         **dict.fromkeys(("Source", "Stencil", "StencilPlan"), "stencils"),
         **dict.fromkeys(("plan_stencil", "stencil"), "stencils"),
         **dict.fromkeys(("Shape", "Tree"), "trees"),

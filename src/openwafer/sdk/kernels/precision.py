@@ -108,7 +108,7 @@ def bound_of_products(
         num_products: of each sum.
         dtype: of the sums.
     """
-    magnitudes = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
+    magnitudes = abs(a.astype(np.float64)) @ abs(b.astype(np.float64))
     least = float(np.finfo(dtype).smallest_subnormal) / 2
     lost = num_products * least * (1 + gamma(num_roundings, dtype))
     return bound_of_sums(magnitudes, num_roundings, dtype) + lost

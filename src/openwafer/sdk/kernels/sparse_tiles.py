@@ -1,0 +1,228 @@
+"""Non-zeros of a sparse matrix, dealt evenly to the rows and columns of a rectangle of PEs."""
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Final
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import error
+from openwafer.sdk.arch.generation import GENERATIONS, WORD_BYTES, Arch
+from openwafer.sdk.kernels.precision import Precision
+
+Ints = NDArray[np.int64]
+WIDTHS: Final = (8, 4, 2, 1)
+"""Non-zeros of a group."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dealing:
+    """Where rows or columns of a matrix lie: on which part, and at which place of it.
+
+    Attributes:
+        part: of each row or column; -1 where it is empty and lies nowhere.
+        place: of each row or column on its part.
+        length: of the longest part, at least 1.
+    """
+
+    part: Ints
+    place: Ints
+    length: int
+
+    def spread(self, values: NDArray[Any], num_parts: int, length: int) -> NDArray[Any]:
+        """Values of all rows or columns as (parts, places), zeros where there are none."""
+        spread = np.zeros((num_parts, length), values.dtype)
+        there = self.part >= 0
+        spread[self.part[there], self.place[there]] = values[there]
+        return spread
+
+    def collected(self, spread: NDArray[Any]) -> NDArray[Any]:
+        """Values of all rows or columns, zeros of empty ones."""
+        found = spread[self.part, self.place]
+        return np.where(self.part >= 0, found, np.zeros_like(found))
+
+
+def deal(counts: Ints, num_parts: int) -> Dealing:
+    """Deal what is not empty by falling count to parts, each second turn backward."""
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    turn, seat = np.divmod(np.arange(len(order)), num_parts)
+    part, place = np.full(len(counts), -1), np.zeros(len(counts), np.int64)
+    part[order] = np.where(turn % 2 == 0, seat, num_parts - 1 - seat)
+    place[order] = turn
+    return Dealing(part, place, max(1, ceil(len(order) / num_parts)))
+
+
+def canonical(a: Any, precision: Precision) -> scipy.sparse.csr_array:
+    """The matrix by rows, with sorted indices, duplicates added up and values as they are held.
+
+    Raises:
+        OpenwaferError: it is no scipy matrix of finite float32 values that the elements can hold.
+    """
+    if not scipy.sparse.issparse(a):
+        kind = type(a).__name__
+        raise error(
+            "kernel-shape",
+            f"A is {kind}",
+            help="give a sparse matrix, as in scipy.sparse.csr_array(a)",
+        )
+    if a.ndim != 2 or min(a.shape) < 1:
+        raise error(
+            "kernel-shape", f"A has the shape {a.shape}", help="give a matrix with elements"
+        )
+    if a.dtype != np.float32:
+        raise error(
+            "kernel-dtype",
+            f"values of A are {a.dtype}; a kernel takes float32 for {precision}",
+            help="convert them, as in a.astype(np.float32)",
+        )
+    rows = scipy.sparse.csr_array(a, copy=True)
+    rows.sum_duplicates()
+    with np.errstate(over="ignore"):
+        rows.data = rows.data.astype(precision.given).astype(np.float32)
+    check_finite("A", rows.data)
+    return rows
+
+
+def check_finite(name: str, values: NDArray[Any]) -> None:
+    """Refuse infinities and what is no number: zeros that fill groups would spread them.
+
+    Raises:
+        OpenwaferError: there are some.
+    """
+    wrong = int(np.count_nonzero(~np.isfinite(values)))
+    if wrong:
+        raise error(
+            "kernel-finite",
+            f"{wrong} of the {values.size} values of {name} are infinite or no numbers",
+            help="replace them, or scale values that the elements' type cannot hold",
+        )
+
+
+@dataclass(frozen=True)
+class GroupForm:
+    """How ``<kernels/sparse/pe>`` has the non-zeros of a PE in memory.
+
+    Attributes:
+        width: non-zeros of a group, all of one row.
+        precision: of values and sums.
+    """
+
+    width: int
+    precision: Precision
+
+    @property
+    def first_value(self) -> int:
+        """16-bit words before the values."""
+        return (self.width + 2) // 2 * 2
+
+    @property
+    def words(self) -> int:
+        """16-bit words of a group."""
+        values = self.width * self.precision.given.itemsize // WORD_BYTES
+        return (self.first_value + values + 1) // 2 * 2
+
+    @property
+    def num_bytes(self) -> int:
+        """Of a group."""
+        return self.words * WORD_BYTES
+
+    def cycles(self, arch: Arch) -> int:
+        """Cycles of a group.
+
+        A non-zero takes an instruction for its place, its address, the element of x, the value,
+        the product and the sum, and two more where both are widened. The row's place and sum are
+        loaded, added to and stored, which waits for the last sum; a single product waits once more.
+        """
+        of_one = 8 if self.precision is Precision.F16_F32 else 6
+        waits = 1 if self.width == 1 and self.precision is not Precision.F16_F32 else 0
+        return of_one * self.width + 10 + waits + GENERATIONS[arch].timing.loop_cycles
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """The non-zeros of a matrix on a rectangle of PEs.
+
+    Attributes:
+        matrix: by rows, values as they are held.
+        by_rows: where rows lie.
+        by_columns: where columns lie.
+        tile: of each non-zero, in the order of tiles, rows and columns of the tiles.
+        row: its place in the tile.
+        column: its place in the tile.
+        values: of the non-zeros.
+    """
+
+    matrix: scipy.sparse.csr_array
+    by_rows: Dealing
+    by_columns: Dealing
+    tile: Ints
+    row: Ints
+    column: Ints
+    values: NDArray[np.float32]
+
+    def numbered(self, width: int) -> tuple[Ints, Ints]:
+        """Of each non-zero the number of its group in its tile, and its number in its group."""
+        runs = self.tile * self.by_rows.length + self.row
+        in_run = _in_run(runs)
+        begins = in_run % width == 0
+        groups = np.cumsum(begins) - 1
+        first = groups[_begin_of_run(self.tile)] if len(groups) else groups
+        return groups - first, in_run % width
+
+    def most_groups(self, width: int) -> int:
+        """Groups of the PE that has most."""
+        groups, _ = self.numbered(width)
+        return int(groups.max(initial=-1)) + 1
+
+    @property
+    def most_in_row(self) -> int:
+        """Non-zeros of the longest row on one PE."""
+        return int(_in_run(self.tile * self.by_rows.length + self.row).max(initial=-1)) + 1
+
+    @property
+    def most(self) -> int:
+        """Non-zeros of the PE that has most."""
+        return int(np.bincount(self.tile, minlength=1).max())
+
+    def packed(
+        self, form: GroupForm, num_tiles: int, capacity: int
+    ) -> tuple[NDArray[np.uint16], Ints]:
+        """16-bit words of the groups of all tiles, and how many groups each has."""
+        group, number = self.numbered(form.width)
+        words = np.zeros((num_tiles, capacity, form.words), np.uint16)
+        values = self.values.astype(form.precision.given)
+        value_words = values.itemsize // WORD_BYTES
+        words[self.tile, group, 0] = self.row * (form.precision.sums.itemsize // WORD_BYTES)
+        words[self.tile, group, 1 + number] = self.column * value_words
+        halves = values.view(np.uint16).reshape(-1, value_words)
+        for half in range(value_words):
+            at = form.first_value + number * value_words + half
+            words[self.tile, group, at] = halves[:, half]
+        counts = np.zeros(num_tiles, np.int64)
+        np.maximum.at(counts, self.tile, group + 1)
+        return words, counts
+
+
+def _begin_of_run(keys: Ints) -> Ints:
+    """Of each of sorted keys the index of the first equal one."""
+    return np.searchsorted(keys, keys)
+
+
+def _in_run(keys: Ints) -> Ints:
+    """Of each of sorted keys its number among equal ones."""
+    return np.arange(len(keys)) - _begin_of_run(keys)
+
+
+def tiled(matrix: scipy.sparse.csr_array, rows: int, columns: int) -> Tiles:
+    """Deal rows and columns of a matrix to `rows` x `columns` PEs."""
+    entries = matrix.tocoo()
+    by_rows = deal(np.bincount(entries.row, minlength=matrix.shape[0]), rows)
+    by_columns = deal(np.bincount(entries.col, minlength=matrix.shape[1]), columns)
+    tile = by_rows.part[entries.row] * columns + by_columns.part[entries.col]
+    row, column = by_rows.place[entries.row], by_columns.place[entries.col]
+    order = np.lexsort((column, row, tile))
+    return Tiles(
+        matrix, by_rows, by_columns, tile[order], row[order], column[order], entries.data[order]
+    )

@@ -1,0 +1,240 @@
+"""Sparse matrix times vector on a rectangle of PEs."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.precision import Precision, bound_of_products, named_precision
+from openwafer.sdk.kernels.products import tile_multiples, zeros_cycles
+from openwafer.sdk.kernels.running import (
+    BROADCAST_CYCLES,
+    CODE_BYTES,
+    LOOK_CYCLES,
+    MEMORY_BYTES,
+    REDUCE_CYCLES,
+    Result,
+    check_memory,
+    check_operand,
+    check_rectangle,
+    compiled,
+    cycles_of,
+    known_arch,
+    transfer_cycles,
+)
+from openwafer.sdk.kernels.sparse_tiles import (
+    WIDTHS,
+    GroupForm,
+    Tiles,
+    canonical,
+    check_finite,
+    tiled,
+)
+from openwafer.sdk.kernels.trees import Tree, best_tree, broadcast_cycles, row_delay
+
+_MULTIPLY_CYCLES: Final = 8
+"""Of the product's instructions beside its groups."""
+
+
+@dataclass(frozen=True, eq=False)
+class SpmvPlan:
+    """How y = A x is done for one sparse A, before anything is compiled.
+
+    Rows and columns that are not empty are dealt to the rows and columns of PEs by falling count of
+    non-zeros. Parts of x go along columns of PEs from the north edge, and sums of y along rows to
+    the east. Each PE has its own non-zeros, in groups of one row.
+
+    Attributes:
+        shape: rows and columns of A.
+        rows: of PEs.
+        columns: of PEs.
+        tile: rows and columns of A on a PE, with what is padded.
+        most: non-zeros of the PE that has most.
+        width: non-zeros of a group; a group that is not full ends with zeros.
+        capacity: groups of the PE that has most.
+        arch: the generation.
+        precision: types of elements and sums.
+        tree: who adds up what along a row.
+        tiles: where the non-zeros lie.
+    """
+
+    shape: tuple[int, int]
+    rows: int
+    columns: int
+    tile: tuple[int, int]
+    most: int
+    width: int
+    capacity: int
+    arch: Arch
+    precision: Precision
+    tree: Tree
+    tiles: Tiles = field(repr=False)
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """Places of rows and columns of PEs that no row or column of A takes."""
+        rows, columns = (
+            int(np.count_nonzero(one.part >= 0))
+            for one in (self.tiles.by_rows, self.tiles.by_columns)
+        )
+        return self.rows * self.tile[0] - rows, self.columns * self.tile[1] - columns
+
+    @property
+    def form(self) -> GroupForm:
+        """Of the groups in memory."""
+        return GroupForm(self.width, self.precision)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of a PE's 48 KB, with those that are kept for code."""
+        rows, columns = self.tile
+        vectors = columns * self.precision.given.itemsize + rows * self.precision.sums.itemsize
+        return max(1, self.capacity) * self.form.num_bytes + vectors + CODE_BYTES
+
+    @property
+    def cycles(self) -> int:
+        """Predicted cycles: x goes out, the PE with most groups multiplies, sums come in."""
+        rows, columns = self.tile
+        words = columns * self.precision.given.itemsize // 4
+        sent = broadcast_cycles(1, self.rows, words, self.arch)
+        summed = self.tree.cycles(self.columns, rows // self.precision.in_wavelet, self.arch)
+        late = row_delay(self.tree, self.columns, self.arch)
+        # Sums are set to zero while x arrives, and both take beats.
+        phases = sent + zeros_cycles(rows, self.precision, self.arch) + summed + late
+        phases += _MULTIPLY_CYCLES + self.capacity * self.form.cycles(self.arch)
+        around = sum(transfer_cycles(n, self.arch) for n in (BROADCAST_CYCLES, REDUCE_CYCLES))
+        return round(LOOK_CYCLES + phases + around)
+
+    @property
+    def num_roundings(self) -> int:
+        """The most roundings that a product goes through: its own, those of its group by halves, of
+        the groups of its row and of the tree."""
+        groups = -(-self.tiles.most_in_row // self.width)
+        return self.width.bit_length() + groups + self.tree.num_additions(self.columns)
+
+    def error_bound(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        """Bound of the error of each element against A with its values as they are held:
+        ``gamma(num_roundings) * |A| @ |x|``, and half of the least number of the sums' type for
+        each product.
+
+        Args:
+            x: (columns,), finite.
+        """
+        num_products = self.tiles.most_in_row * self.columns
+        matrix = self.tiles.matrix
+        return bound_of_products(matrix, x, self.num_roundings, num_products, self.precision.sums)
+
+    def run(self, x: NDArray[Any], *, check: bool = False) -> Result:
+        """Multiply on the simulated wafer.
+
+        Args:
+            x: (columns,) of the plan's precision, finite.
+            check: look for mistakes of the program.
+
+        Raises:
+            OpenwaferError: it has another shape or type, or is not finite.
+        """
+        check_operand("x", x, self.shape[1:], self.precision)
+        check_finite("x", x)
+        program = compiled("spmv", self.arch, self.params)
+        size, capacity = (self.rows, self.columns), max(1, self.capacity)
+        words, counts = self.tiles.packed(self.form, self.rows * self.columns, capacity)
+        with program.run(check=check) as run:
+            run["entries"] = words.reshape(*size, -1)
+            run["num_groups"] = counts.astype(np.uint16).reshape(*size, 1)
+            run["x", 0, :] = self.tiles.by_columns.spread(x, self.columns, self.tile[1])
+            run.launch("main")
+            y = self.tiles.by_rows.collected(run["y", :, -1])
+            return Result(y, cycles_of(run, self.arch))
+
+    @property
+    def params(self) -> dict[str, Param]:
+        """Of its program."""
+        return {
+            "rows": self.rows,
+            "columns": self.columns,
+            "tile_rows": self.tile[0],
+            "tile_columns": self.tile[1],
+            "width": self.width,
+            "capacity": max(1, self.capacity),
+            "shape": self.tree.shape.number,
+            "group": self.tree.group,
+            **self.precision.params,
+        }
+
+
+def plan_spmv(
+    a: Any,
+    size: tuple[int, int],
+    *,
+    arch: str = Arch.WSE3,
+    precision: str = Precision.F32,
+    tree: Tree | None = None,
+) -> SpmvPlan:
+    """Plan y = A x for one sparse A on a rectangle of PEs.
+
+    Args:
+        a: a sparse matrix of scipy in any format, float32; duplicates are added up.
+        size: rows and columns of PEs.
+        arch: ``"wse2"`` or ``"wse3"``.
+        precision: ``"f32"``, ``"f16"`` or ``"f16-f32"``; the last two round the values to float16.
+        tree: who adds up what along a row; None takes the best by the published model.
+
+    Raises:
+        OpenwaferError: A is not finite or of another type, or does not fit the fabric or a PE.
+    """
+    generation, numbers = known_arch(arch), named_precision(precision)
+    check_rectangle(*size, generation)
+    tiles = tiled(canonical(a, numbers), *size)
+    _, of_columns = tile_multiples(numbers)
+    of_rows = numbers.in_wavelet
+    rows = -(-tiles.by_rows.length // of_rows) * of_rows
+    columns = -(-tiles.by_columns.length // of_columns) * of_columns
+    best = tree or best_tree(size[1], rows, rows // numbers.in_wavelet, generation)
+    plans = [
+        SpmvPlan(
+            *(a.shape, *size, (rows, columns), tiles.most, width, tiles.most_groups(width)),
+            *(generation, numbers, best, tiles),
+        )
+        for width in WIDTHS
+    ]
+    least = min(plans, key=lambda plan: plan.memory_bytes)
+    check_memory(
+        least.memory_bytes,
+        f"a tile of {rows} x {columns} elements of {numbers} with {tiles.most} non-zeros",
+    )
+    fitting = [plan for plan in plans if plan.memory_bytes <= MEMORY_BYTES]
+    return min(fitting, key=lambda plan: plan.cycles)
+
+
+def spmv(
+    a: Any,
+    x: NDArray[Any],
+    size: tuple[int, int],
+    *,
+    arch: str = Arch.WSE3,
+    precision: str = Precision.F32,
+    tree: Tree | None = None,
+) -> Result:
+    """Product of a sparse matrix and a vector: (rows, columns) times (columns,) to (rows,).
+
+    The error of each element is at most ``gamma(n) * |A| @ |x|`` with n = ``num_roundings`` of the
+    plan, and half of the least number of the sums' type for each product; u is 2**-24 for f32 sums,
+    2**-11 for f16. The order is that of the plan, so the bits repeat.
+
+    Args:
+        a: a sparse matrix of scipy in any format, float32; duplicates are added up.
+        x: float32 for ``"f32"``, else float16.
+        size: rows and columns of PEs.
+        arch: ``"wse2"`` or ``"wse3"``.
+        precision: ``"f32"``, ``"f16"`` or ``"f16-f32"``; the last two round A's values to float16.
+        tree: who adds up what along a row; None takes the best by the published model.
+
+    Raises:
+        OpenwaferError: shape or type do not fit, values are not finite, or the rectangle or its
+            memory is too small.
+    """
+    return plan_spmv(a, size, arch=arch, precision=precision, tree=tree).run(x)
