@@ -3,15 +3,18 @@
     python benchmarks/bench_kernels.py --collectives 16 64 --gemm 4 8
 
 Lines of PEs are columns, which the host starts at the same cycle. With ``--suite``, a clone of
-Cerebras/csl-examples, the official examples and ours run from the launch to rest. Other cycles are
-those of the PEs' own clocks, from the first start to the last end.
+Cerebras/csl-examples, the official examples and ours run from the launch to rest; a further example
+is a function that yields its row and ours, called by ``official_rows``. Other cycles are those of
+the PEs' own clocks, from the first start to the last end.
 """
 
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from runpy import run_path
 
 import numpy as np
+import scipy.sparse
 
 import openwafer.sdk as wafer
 from openwafer.sdk import kernels
@@ -78,6 +81,53 @@ def official_rows(suite: Path) -> Iterator[str]:
         yield row(f"official {name}", "wse3", text, launched_cycles(official), plan.cycles)
         own = launched_cycles(compiled(name, plan.arch, plan.params))
         yield row(f"{name}, to rest", "wse3", text, own, plan.cycles)
+    for n, num_pes, of_pe in ((64, 4, 4), (256, 8, 4), (1024, 8, 16)):
+        yield from sparse_rows(suite, n, num_pes, of_pe)
+
+
+def sparse_rows(suite: Path, n: int, num_pes: int, of_pe: int) -> Iterator[str]:
+    """An n x n matrix with some `of_pe` non-zeros for each of a square of PEs, of WSE-2.
+
+    The official one begins and ends with vectors spread over all PEs, ours with those of an edge.
+    """
+    places = np.random.default_rng(0).integers(0, n, (2, of_pe * num_pes**2))
+    ones = np.ones(places.shape[1], np.float32)
+    a = scipy.sparse.csr_array(scipy.sparse.coo_array((ones, places), (n, n)))
+    plan = kernels.plan_spmv(a, (num_pes, num_pes), arch="wse2")
+    text = f"{n} x {n}, {a.nnz} non-zeros, {num_pes} x {num_pes} PEs"
+    official = official_sparse_cycles(suite / "benchmarks" / "spmv-hypersparse", a, num_pes)
+    yield row("official spmv-hypersparse", "wse2", text, official, plan.cycles)
+    with compiled("spmv", plan.arch, plan.params).run() as run:
+        plan.fill(run, np.ones(n, np.float32))
+        before = run.cycles
+        run.launch("main")
+        yield row("spmv, to rest", "wse2", text, run.cycles - before, plan.cycles)
+
+
+def official_sparse_cycles(folder: Path, a: scipy.sparse.csr_array, num_pes: int) -> int:
+    """Of the official example, with what its script makes of the matrix; the result is checked."""
+    by_rows, by_columns, n = a, a.tocsc(), a.shape[0]
+    script = run_path(str(folder / "preprocess.py"))
+    structure = by_rows.indptr, by_rows.indices, by_columns.indptr, by_columns.indices
+    found = script["preprocess"](n, n, a.nnz, num_pes, num_pes, *structure, by_columns.data)
+    of_line = -(-n // num_pes)
+    length = -(-of_line // num_pes)
+    params = {name: value for name, value in found.items() if name.startswith("max_local")}
+    params |= {"ncols": n, "nrows": n, "pcols": num_pes, "prows": num_pes}
+    params |= {"local_vec_sz": length, "local_out_vec_sz": length, "y_pad_start_row_idx": of_line}
+    program = wafer.compile(folder / "src" / "layout.csl", arch="wse2", params=params)
+    with program.run() as run:
+        for name, values in found.items():
+            if np.ndim(values):
+                kind = np.float32 if name == "mat_vals_buf" else np.uint16
+                run[name] = np.asarray(values).reshape(num_pes, num_pes, -1).astype(kind)
+        run["x_tx_buf"] = np.ones((num_pes, num_pes, length), np.float32)
+        before = run.cycles
+        run.launch("f_spmv")
+        cycles = run.cycles - before
+        lines = run["y_local_buf"].reshape(num_pes, -1)[:, :of_line]
+    assert np.allclose(lines.ravel()[:n], a.sum(axis=1)), "the official example is wrong"
+    return cycles
 
 
 def launched_cycles(program: Compiled) -> int:

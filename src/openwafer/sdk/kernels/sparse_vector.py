@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.door.run import Run
 from openwafer.sdk.kernels.precision import Precision, bound_of_products, named_precision
 from openwafer.sdk.kernels.products import tile_multiples, zeros_cycles
 from openwafer.sdk.kernels.running import (
@@ -139,16 +140,19 @@ class SpmvPlan:
         """
         check_operand("x", x, self.shape[1:], self.precision)
         check_finite("x", x)
-        program = compiled("spmv", self.arch, self.params)
-        size, capacity = (self.rows, self.columns), max(1, self.capacity)
-        words, counts = self.tiles.packed(self.form, self.rows * self.columns, capacity)
-        with program.run(check=check) as run:
-            run["entries"] = words.reshape(*size, -1)
-            run["num_groups"] = counts.astype(np.uint16).reshape(*size, 1)
-            run["x", 0, :] = self.tiles.by_columns.spread(x, self.columns, self.tile[1])
+        with compiled("spmv", self.arch, self.params).run(check=check) as run:
+            self.fill(run, x)
             run.launch("main")
             y = self.tiles.by_rows.collected(run["y", :, -1])
             return Result(y, cycles_of(run, self.arch))
+
+    def fill(self, run: Run, x: NDArray[Any]) -> None:
+        """Put A and x into the memories of PEs that run the plan's program."""
+        size, capacity = (self.rows, self.columns), max(1, self.capacity)
+        words, counts = self.tiles.packed(self.form, self.rows * self.columns, capacity)
+        run["entries"] = words.reshape(*size, -1)
+        run["num_groups"] = counts.astype(np.uint16).reshape(*size, 1)
+        run["x", 0, :] = self.tiles.by_columns.spread(x, self.columns, self.tile[1])
 
     @property
     def params(self) -> dict[str, Param]:
