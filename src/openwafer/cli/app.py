@@ -13,6 +13,7 @@ import openwafer
 from openwafer.cli import EXIT_INTERRUPTED
 from openwafer.cli.arguments import ConfigFile, NumSystems, Overrides, Run, TrustCode
 from openwafer.cli.csl import conform, csl_app
+from openwafer.cli.cszoo import cszoo_app
 from openwafer.cli.environment import restart_with_defaults
 from openwafer.cli.interrupted import TellingGroup
 from openwafer.cli.scripts import OWN_ARGUMENTS, python
@@ -609,3 +610,4 @@ def _tell_result(session: "Session", result: "TrainResult") -> None:
 app.command(rich_help_panel=PROGRAM)(conform)
 app.command(rich_help_panel=TRAIN, context_settings=OWN_ARGUMENTS)(python)
 app.add_typer(csl_app, name="csl", rich_help_panel=PROGRAM)
+app.add_typer(cszoo_app, name="cszoo", rich_help_panel=TRAIN)

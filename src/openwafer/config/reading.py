@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+import inspect
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TypeVar, Union, get_args, get_origin, get_type_hints
@@ -47,6 +48,15 @@ def load(path: PathLike, cls: type[Config], overrides: Sequence[str] = ()) -> Co
 
     Raises OpenwaferError, config-file, when the file cannot be read.
     """
+    return parse(source_of(path), cls, overrides)
+
+
+def source_of(path: PathLike) -> SourceText:
+    """The text of a YAML file.
+
+    Raises:
+        OpenwaferError: ``config-file`` when the file cannot be read.
+    """
     path = path_of(path, "path")
     try:
         text = path.read_text(encoding="utf-8")
@@ -58,7 +68,7 @@ def load(path: PathLike, cls: type[Config], overrides: Sequence[str] = ()) -> Co
             f"{path} is not UTF-8 text: byte {cause.start} is 0x{cause.object[cause.start]:02x}"
         )
         raise error("config-file", message, help="save it as UTF-8") from cause
-    return parse(SourceText(str(path), text), cls, overrides)
+    return SourceText(str(path), text)
 
 
 def parse(source: SourceText, cls: type[Config], overrides: Sequence[str] = ()) -> Config:
@@ -82,7 +92,7 @@ def parse(source: SourceText, cls: type[Config], overrides: Sequence[str] = ()) 
 def _read(node: Node, kind: object, place: Span) -> object:
     """Read `node` as a value of the annotation `kind`; `place` is shown for a whole mapping."""
     if kind is object:
-        return _plain(node)
+        return plain(node)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _read_dataclass(node, kind, place)
     if get_origin(kind) in (Union, UnionType):
@@ -117,13 +127,76 @@ def _read_dataclass(node: Node, cls: type[Config], place: Span) -> Config:
         readers: list[Callable[[], object]] = [
             functools.partial(_read, one.value, hints[key], one.place) for key, one in known.items()
         ]
-        *values, _ = _gather([*readers, require_all])
+        *values, _ = gather([*readers, require_all])
         return _construct(cls, dict(zip(known, values, strict=True)), node, place)
 
     unknown = [(key, entry) for key, entry in node.entries.items() if key not in fields]
     refusals: list[Callable[[], Config]] = [functools.partial(refuse, *one) for one in unknown]
-    *_, made = _gather([*refusals, read_known])
+    *_, made = gather([*refusals, read_known])
     return made
+
+
+def read_arguments(
+    node: Node, function: Callable[..., object], place: Span, given: Collection[str] = ()
+) -> dict[str, object]:
+    """Read a mapping as keyword arguments of a function, by the names and types of its parameters.
+
+    A type that no YAML value stands for takes any value; a function with ``**options`` any key.
+
+    Args:
+        node: the mapping, or nothing at all.
+        function: what is to be called.
+        place: shown where a key is missing.
+        given: parameters that the caller has values for.
+
+    Raises:
+        OpenwaferError: with every problem at once, as :func:`parse`.
+    """
+    if isinstance(node, ScalarNode) and node.value is None:
+        node = MappingNode(place, {})
+    if not isinstance(node, MappingNode):
+        raise wrong_type("a mapping", node)
+    named = [p for p in inspect.signature(function).parameters.values() if p.name not in given]
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in named)
+    known = {p.name: p for p in named if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    hints = _hints_of(function)
+    missing = [n for n, p in known.items() if p.default is p.empty and n not in node.entries]
+
+    def read_entry(key: str, entry: Entry) -> object:
+        if key not in known and not takes_all:
+            help = did_you_mean(key, known)
+            raise error(
+                "config-unknown-key", f"no key '{key}' here", span=entry.key_span, help=help
+            )
+        kind = hints.get(key, object)
+        return _read(entry.value, kind if _is_readable(kind) else object, entry.place)
+
+    def require_all() -> None:
+        if missing:
+            raise error("config-missing-key", f"missing here: {', '.join(missing)}", span=place)
+
+    readers: list[Callable[[], object]] = [
+        functools.partial(read_entry, *one) for one in node.entries.items()
+    ]
+    *values, _ = gather([*readers, require_all])
+    return dict(zip(node.entries, values, strict=True))
+
+
+def _hints_of(function: Callable[..., object]) -> Mapping[str, object]:
+    called = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    try:
+        return get_type_hints(called, include_extras=True)
+    except (NameError, TypeError):  # names that only a type checker imports
+        return {}
+
+
+def _is_readable(kind: object) -> bool:
+    if get_origin(kind) in (Union, UnionType):
+        return all(map(_is_readable, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return all(_is_readable(item) for item in get_args(kind) if item is not ...)
+    scalars = (object, bool, int, float, str, Path, NoneType)
+    return kind in scalars or bool(list_choices(kind)) or dataclasses.is_dataclass(kind)
 
 
 def _construct(
@@ -216,19 +289,23 @@ def _read_tuple(node: Node, items: tuple[object, ...]) -> tuple[object, ...]:
     if len(kinds) != len(node.items):
         raise wrong_type(f"a list of {len(kinds)}", node, f"a list of {len(node.items)}")
     pairs = zip(node.items, kinds, strict=True)
-    return tuple(_gather(functools.partial(_read, item, kind, item.span) for item, kind in pairs))
+    return tuple(gather(functools.partial(_read, item, kind, item.span) for item, kind in pairs))
 
 
 def _read_mapping(node: Node, kind: object) -> dict[str, object]:
     if not isinstance(node, MappingNode):
         raise wrong_type("a mapping", node)
     entries = node.entries.values()
-    values = _gather(functools.partial(_read, e.value, kind, e.place) for e in entries)
+    values = gather(functools.partial(_read, e.value, kind, e.place) for e in entries)
     return dict(zip(node.entries, values, strict=True))
 
 
-def _gather(readers: Iterable[Callable[[], Value]]) -> list[Value]:
-    """Results of all readers, or one error with the problems of all."""
+def gather(readers: Iterable[Callable[[], Value]]) -> list[Value]:
+    """Results of all readers, or one error with the problems of all.
+
+    Raises:
+        OpenwaferError: see above.
+    """
     problems: list[Diagnostic] = []
     values = []
     for reader in readers:
@@ -241,12 +318,13 @@ def _gather(readers: Iterable[Callable[[], Value]]) -> list[Value]:
     return values
 
 
-def _plain(node: Node) -> object:
+def plain(node: Node) -> object:
+    """What a node holds, as dicts, lists and values."""
     match node:
         case MappingNode():
-            return {key: _plain(entry.value) for key, entry in node.entries.items()}
+            return {key: plain(entry.value) for key, entry in node.entries.items()}
         case ListNode():
-            return [_plain(item) for item in node.items]
+            return [plain(item) for item in node.items]
         case ScalarNode():
             return node.value
 

@@ -116,7 +116,7 @@ def write(path: Path, state: Any) -> None:
     """
     seen: dict[int, str] = {}
     names: set[str] = set()
-    with _library().File(path, "w") as file:
+    with library().File(path, "w") as file:
         file.attrs["__spec__"] = json.dumps(_Node.of(state).spec(), indent=4)
         file.attrs["__version__"] = VERSION
         file.attrs["__cstorch_version__"] = _RELEASE
@@ -180,7 +180,7 @@ def read(path: Path) -> Any:
             older version, a file that was not finished, and what is not a tensor, a number, a text
             or None.
     """
-    with _library().File(path, "r") as file:
+    with library().File(path, "r") as file:
         attributes = file.attrs
         if float(attributes.get("__version__", 0.1)) != VERSION:
             raise _unreadable(
@@ -232,7 +232,12 @@ def _read_tensor(file: Any, name: str, dtype: str) -> torch.Tensor:
     return bits.view(torch.bfloat16) if dtype == "torch.bfloat16" else bits
 
 
-def _library() -> Any:
+def library() -> Any:
+    """h5py, with the compressions that the vendor's files have.
+
+    Raises:
+        OpenwaferError: ``present-checkpoint-library`` where it is not installed.
+    """
     # Brings the compressions that the vendor's files have.
     with suppress(ImportError):
         import_module("hdf5plugin")
