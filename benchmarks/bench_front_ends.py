@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainingArguments
 
 from openwafer.training.frontends import stream_weights
+from openwafer.training.frontends.estimator import cs_estimator
 from openwafer.training.frontends.hugging_face import StreamedTrainer
 from openwafer.training.frontends.present import cstorch
 from openwafer.training.frontends.session import cbtorch
@@ -122,6 +123,27 @@ def in_turns(train: Callable[[Callable[[], object]], object]) -> Steps:
         if worker.dead:
             return
         yield time.process_time() - start
+
+
+def in_estimator(args: argparse.Namespace) -> Steps:
+    """Steps of an estimator, which calls its model function each time."""
+
+    def model_fn(features: torch.Tensor, mode: str) -> cs_estimator.EstimatorSpec:
+        model, optimizer = make_model(args.hidden, args.layers)
+        loss = model(features, labels=features).loss
+        return cs_estimator.EstimatorSpec(mode, loss=loss, train_op=optimizer)
+
+    def train(end_step: Callable[[], object]) -> None:
+        class StepHook(cs_estimator.SessionRunHook):
+            def after_run(self, *_: object) -> None:
+                end_step()
+
+        with tempfile.TemporaryDirectory() as folder:
+            cs_estimator.CerebrasEstimator(
+                model_fn, folder, device_memory=args.device_memory
+            ).train(lambda: batches(args.steps), [StepHook()])
+
+    return in_turns(train)
 
 
 def samples(steps: int) -> list[dict[str, torch.Tensor]]:
@@ -240,7 +262,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     clipped = partial(in_loop, clips=True)
-    compare({"loop": in_loop, "session": in_session, "executor": in_executor}, args)
+    ways = {"session": in_session, "executor": in_executor, "estimator": in_estimator}
+    compare({"loop": in_loop, **ways}, args)
     # These clip, unless they are told otherwise.
     if find_spec("accelerate") is not None:
         compare({"clipped loop": clipped, "trainer": in_trainer}, args)

@@ -46,8 +46,8 @@ class EstimatorSpec:
         mode: in which it was called.
         predictions: a tensor, or tensors by name, whose first dimension is the batch.
         loss: a scalar tensor.
-        train_op: an optimizer of torch or Keras, or what ``minimize`` of :mod:`train` gives, or
-            several of them and of torch's learning-rate schedulers in a sequence.
+        train_op: an optimizer of torch or a :class:`TrainOp`, or several of them and of torch's
+            learning-rate schedulers in a sequence.
         eval_metric_ops: metrics by name: a tensor, whose mean over all its elements of all batches
             is the result, or a pair of a total and of what it is divided by, both summed.
         training_hooks, training_chief_hooks, evaluation_hooks, prediction_hooks: hooks for a call

@@ -14,7 +14,7 @@ __all__ = ["TrainOp"]
 
 
 class TrainOp(NamedTuple):
-    """What ``minimize`` of an optimizer gives.
+    """What a script's own ``minimize`` of an optimizer may give.
 
     Attributes:
         optimizer: of torch.
@@ -73,6 +73,6 @@ def _steps(train_op: Any, where: str) -> Iterator[Optimizer | LRScheduler]:
         raise error(
             "estimator-train-op",
             f"{where} returned a {type(train_op).__name__} as its train_op",
-            help="return an optimizer of torch or Keras, what minimize gives, or a list of these "
-            "and of torch's learning-rate schedulers",
+            help="return an optimizer of torch, or a list of optimizers and of torch's "
+            "learning-rate schedulers",
         )
