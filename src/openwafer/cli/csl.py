@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from openwafer.cli.csl_debug import debug
 from openwafer.cli.csl_profile import diff, profile, timeline
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opti
 _NAME_WIDTH = 46
 
 csl_app = typer.Typer(help="Compile programs for the simulated fabric.", no_args_is_help=True)
+csl_app.command()(debug)
 csl_app.command()(profile)
 csl_app.command()(diff)
 csl_app.command()(timeline)

@@ -1,26 +1,18 @@
 """``openwafer csl profile`` and ``cs_python --profile``: where the cycles of a run went."""
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from openwafer.cli import commands_beside
+from openwafer.cli.journaled import chosen_run, journaled
 
 if TYPE_CHECKING:
     from openwafer.sdk.host.journal import Journal
     from openwafer.sdk.program.program import Program
-
-_ENDED_BY_SIGNAL: Final = 128
-_MODULE: Final = "openwafer.cli.cs_python"
 
 
 class By(StrEnum):
@@ -145,39 +137,11 @@ def profile_script(script: Sequence[str], options: ProfileOptions, out: Path | N
     Returns:
         The exit code of the script.
     """
-    from openwafer.sdk.host import read_program
-    from openwafer.sdk.host.journal import JOURNAL_VARIABLE
-    from openwafer.sdk.profile.recorded import runs_in
-
     _check_names(options)
-    with TemporaryDirectory() as folder:
-        environment = {**os.environ, **_commands(), JOURNAL_VARIABLE: folder}
-        code = _ended([sys.executable, "-m", _MODULE, *script], environment)
-        # What it was compiled to when the script ran, which may have done that.
-        program = None if out is None else read_program(out)
-        if not code or any(Path(folder).glob("*.journal")):
-            _show_one(runs_in(Path(folder), program), options)
+    with journaled(script, out) as (code, runs):
+        if runs is not None:
+            _show_run(*chosen_run(runs, options.run), options)
     return code
-
-
-def _commands() -> dict[str, str]:
-    """The PATH by which a script's own processes find the commands beside this one first."""
-    here = commands_beside()
-    return {} if here is None else {"PATH": f"{here}{os.pathsep}{os.environ.get('PATH', '')}"}
-
-
-def _ended(command: Sequence[str], environment: dict[str, str]) -> int:
-    """The exit code of a command, as a shell has it for one that a signal ended.
-
-    Ctrl-C is for the command, and what it leaves is shown.
-    """
-    process = subprocess.Popen(command, env=environment)
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        code = process.wait()
-        return code if code >= 0 else _ENDED_BY_SIGNAL - code
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _check_names(options: ProfileOptions) -> None:
@@ -186,24 +150,6 @@ def _check_names(options: ProfileOptions) -> None:
 
     for path in options.files:
         form_of(path)
-
-
-def _show_one(runs: "Sequence[tuple[Program, Journal]]", options: ProfileOptions) -> None:
-    """Show the run that is asked for."""
-    from openwafer.diagnostics import counted, error
-
-    lengths = [journal.last_cycle for _, journal in runs]
-    number = options.run or 1 + lengths.index(max(lengths))
-    if number > len(runs):
-        raise error(
-            "profile-no-such-run",
-            f"there is no run {number}: the script has {counted(len(runs), 'run')} of the program",
-            help=f"give --run a number from 1 to {len(runs)}",
-        )
-    if len(runs) > 1:
-        print(f"run {number} of {len(runs)}; --run N shows another one\n")
-    program, journal = runs[number - 1]
-    _show_run(program, journal, options)
 
 
 def _show_run(program: "Program", journal: "Journal", options: ProfileOptions) -> None:

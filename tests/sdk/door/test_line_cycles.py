@@ -15,7 +15,7 @@ from openwafer.sdk.door.compiled import QUIET
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host import LineCycles
 from openwafer.sdk.host.line_cycles import CodeCounters
-from openwafer.sdk.host.pe_code import EngineKind, build_engine
+from openwafer.sdk.host.pe_code import EngineKind, Form, build_engine
 from openwafer.sdk.host.symbols import HostSymbols
 from tests.sdk.door.small_program import small_program
 
@@ -207,7 +207,7 @@ def test_a_run_that_does_not_count_says_how_to_ask_for_it(tmp_path: Path) -> Non
 
 def test_a_simulation_goes_on_counting_where_another_one_was(tmp_path: Path) -> None:
     program = small_program(tmp_path).program
-    code = build_engine(program, EngineKind.NATIVE, counts=True)
+    code = build_engine(program, EngineKind.NATIVE, form=Form.COUNTING)
     symbols, pes = HostSymbols(program), np.arange(6)
     entries = symbols.entries(symbols.function("add"))
     machines = [Simulator(program, code.run_address, code.element_address) for _ in range(2)]

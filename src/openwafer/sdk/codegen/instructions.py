@@ -44,6 +44,8 @@ def _write(writer: FunctionWriter, instruction: Instruction) -> None:
         call(writer, instruction)
     elif op == "sync":
         _sync(writer, instruction)
+    elif op == "step":
+        _ask(writer, instruction, Request.STEP)
     elif is_request(instruction) and ORDERED not in instruction.names:
         _request(writer, instruction)
     else:
@@ -68,12 +70,17 @@ def _sync(writer: FunctionWriter, instruction: Instruction) -> None:
     is_late = body.value(f"icmp ugt i64 {writer.cycles()}, {over}")
     body.branch(is_late, late, end)
     body.begin(late)
-    write(body, mailbox.REQUEST, str(Request.SYNC.value))
-    write(body, mailbox.PLACE, str(instruction.place))
-    writer.flush_cycles()
-    _leave(writer, instruction.place)
+    _ask(writer, instruction, Request.SYNC)
     body.jump(end)
     body.begin(end)
+
+
+def _ask(writer: FunctionWriter, instruction: Instruction, request: Request) -> None:
+    """Make a request that says nothing but when and where it is made."""
+    write(writer.body, mailbox.REQUEST, str(request.value))
+    write(writer.body, mailbox.PLACE, str(instruction.place))
+    writer.flush_cycles()
+    _leave(writer, instruction.place)
 
 
 def _request(writer: FunctionWriter, instruction: Instruction) -> None:

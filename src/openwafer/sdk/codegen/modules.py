@@ -1,7 +1,7 @@
 """LLVM text of a whole module: its functions, their entries, and what they rest on."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,6 +28,7 @@ from openwafer.sdk.ir.counters import first_counters
 from openwafer.sdk.ir.function import Address, Function, FunctionName, Instruction, Module, Type
 from openwafer.sdk.ir.numbers import num_words
 from openwafer.sdk.ir.order import NO_REACH, Reach, may_be_in_flight, ordered
+from openwafer.sdk.ir.stepped import stepped
 from openwafer.sdk.ir.suspension import (
     callees,
     calls,
@@ -89,7 +90,12 @@ class ImageKind:
 
 
 def module_text(
-    module: Module, kind: ImageKind, generation: Generation, *, has_f16: bool
+    module: Module,
+    kind: ImageKind,
+    generation: Generation,
+    *,
+    has_f16: bool,
+    statements: Sequence[int] = (),
 ) -> ModuleText:
     """LLVM text of a module.
 
@@ -98,9 +104,11 @@ def module_text(
         kind: all else that the text depends on.
         generation: whose time is counted.
         has_f16: the host's processor converts f16 by itself.
+        statements: of all places, where it can be stopped before each statement.
     """
     accesses = Accesses(kind.depth, may_be_in_flight(module, kind.reach))
-    whole = checked(ordered(timed(module, generation), kind.reach), accesses)
+    in_order = ordered(timed(module, generation), kind.reach)
+    whole = checked(stepped(in_order, statements) if statements else in_order, accesses)
     unit = _unit(whole, Floats(has_f16=has_f16), first_counters(whole) if kind.counts else {})
     written = {name: _function_text(unit, one) for name, one in unit.module.functions.items()}
     functions = {native_name(name): text for name, (text, _) in written.items()}

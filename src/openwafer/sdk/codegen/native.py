@@ -83,29 +83,32 @@ def compile_images(
     images: Sequence[Image],
     arch: Arch,
     *,
-    effort: Effort = Effort.LIGHT,
     modules: Sequence[Module] = (),
     depth: Depth = Depth.PLAIN,
     counts: bool = False,
+    statements: Sequence[int] = (),
 ) -> NativeCode:
     """Compile and load the code of a program's images.
 
     Args:
         images: in the order of their numbers.
         arch: whose time is counted.
-        effort: spent on code without loops; code with loops takes more.
         modules: of the images' code, where they are at hand.
         depth: how closely code is looked at.
         counts: whether it counts in the PEs' counters.
+        statements: of all places, where code can be stopped before each statement
+            (:mod:`openwafer.sdk.ir.stepped`).
     """
     host = this_host()
     kinds = [ImageKind(entry_splits(image), reach_of(image), depth, counts) for image in images]
-    texts = arch, str(effort.value), str(kinds), *(image.code for image in images)
+    kind = str(kinds) + (f" {statements}" if statements else "")
+    effort = Effort.LIGHT
+    texts = arch, str(effort.value), kind, *(image.code for image in images)
     key = cache.key_of(source_digest("arch", "program", "ir", "codegen"), *host.names, *texts)
     found = _stored(key)
     if found is None:
         parsed = modules or [ir_text.parse(image.code) for image in images]
-        found = _made(parsed, kinds, arch, effort, host)
+        found = _made(parsed, kinds, arch, effort, host, statements)
         listed = [" ".join(found.keys), *(f"{way.run} {way.links}" for way in found.ways)]
         cache.keep(key, cache.FRAMES, found.frames)
         cache.keep(key, cache.LIST, "\n".join(listed).encode())
@@ -127,7 +130,7 @@ def compile_modules(
         modules: in the order of their numbers.
         splits_wavelet: of each module, by entry: whether its arguments are parts of one wavelet.
         arch: whose time is counted.
-        effort: spent on code without loops.
+        effort: spent on code without loops; code with loops takes more.
         host: a processor whose code this one runs; this one itself when absent.
         counts: whether code counts in the PEs' counters.
     """
@@ -171,9 +174,10 @@ def _made(
     arch: Arch,
     effort: Effort,
     host: Host,
+    statements: Sequence[int] = (),
 ) -> _Objects:
     both = zip(modules, kinds, strict=True)
-    texts = [_module_text(module, kind, arch, host) for module, kind in both]
+    texts = [_module_text(module, kind, arch, host, statements) for module, kind in both]
     text = program_text(texts)
     recipes = _recipes(text, effort, host)
     codes, keys = tuple(map(object_code, recipes)), tuple(recipe.key for recipe in recipes)
@@ -206,8 +210,11 @@ def _load(program: _Objects, host: Host) -> NativeCode:
     return NativeCode(*addresses, program.frames, (images, element, run))
 
 
-def _module_text(module: Module, kind: ImageKind, arch: Arch, host: Host) -> ModuleText:
-    return module_text(module, kind, GENERATIONS[arch], has_f16=host.has_f16)
+def _module_text(
+    module: Module, kind: ImageKind, arch: Arch, host: Host, statements: Sequence[int] = ()
+) -> ModuleText:
+    generation = GENERATIONS[arch]
+    return module_text(module, kind, generation, has_f16=host.has_f16, statements=statements)
 
 
 def _dispatch_text(ways: Sequence[tuple[int, int]]) -> str:

@@ -4,7 +4,8 @@ from openwafer.sdk.fabric.account import Account, SlotState
 from openwafer.sdk.fabric.edge import NO_PORTS, Edge, Passed, Port, Side
 from openwafer.sdk.fabric.events import EventKind, Scope
 from openwafer.sdk.fabric.machine import Statistics
-from openwafer.sdk.fabric.simulator import Landing, Print, Simulator, SimulatorOptions
+from openwafer.sdk.fabric.moments import Landing, Print, Standing
+from openwafer.sdk.fabric.simulator import Simulator, SimulatorOptions
 
 __all__ = [
     "NO_PORTS",
@@ -20,5 +21,6 @@ __all__ = [
     "Simulator",
     "SimulatorOptions",
     "SlotState",
+    "Standing",
     "Statistics",
 ]

@@ -205,6 +205,21 @@ def step_cores(s: State, run: processor.Run, element: thread.Element) -> None:
 
 
 @compiled
+def release_cores(s: State, run: processor.Run) -> None:
+    """Let the main threads that the host has stopped do what is left of the cycle."""
+    s[w.G_HELD] = 0
+    kept = 0
+    for i in range(s[w.G_CORES]):
+        pe = s[w.CORE_LIST + i]
+        if not processor.is_held(s, pe) or processor.release(s, run, pe) or stays_awake(s, pe):
+            s[w.CORE_LIST + kept] = pe
+            kept += 1
+        else:
+            s[core_row(pe) + w.C_AWAKE] &= ~w.AWAKE_BIT
+    s[w.G_CORES] = kept
+
+
+@compiled
 def summarize(s: State) -> None:
     """Note when the band has something to do again."""
     s[w.G_NEXT] = w.NEVER
@@ -286,7 +301,9 @@ def _build_advance(stamp: str) -> Any:
     ) -> int:
         len(stamp)
         s = cells_at(address)
-        while True:
+        if s[w.G_HELD]:
+            release_cores(s, run)
+        while s[w.G_HELD] == 0:
             summarize(s)
             meet(s, pause)
             stop = begin_cycle(s, goal, limit)
@@ -299,6 +316,7 @@ def _build_advance(stamp: str) -> Any:
             meet(s, pause)
             router.move_all(s)
             step_cores(s, run, element)
+        return w.STOP_STEP
 
     return advance
 

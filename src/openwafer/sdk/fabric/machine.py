@@ -27,6 +27,7 @@ from openwafer.sdk.fabric.load import load
 from openwafer.sdk.fabric.report import Lost, Report
 from openwafer.sdk.fabric.snapshots import Identity, Snapshot, put_back, taken, version
 from openwafer.sdk.fabric.state import Array, Tables
+from openwafer.sdk.fabric.stepping import Stepping
 from openwafer.sdk.fabric.variables import bits_of_words, fill_unwritten
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.digest import digest_of
@@ -65,6 +66,8 @@ class Stop(IntEnum):
     DRAIN = w.STOP_DRAIN
     """Events have to be taken."""
     ERROR = w.STOP_ERROR
+    STEP = w.STOP_STEP
+    """Stepped code has come to where it shall stop; what goes on is the rest of the cycle."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,10 @@ class Machine(Protocol):
     def report(self, lost: Mapping[Lost, int]) -> Report:
         """What can be told of the present; the host knows of `lost` wavelets."""
 
+    @property
+    def stepping(self) -> Stepping:
+        """What the host may do with code that is stepped."""
+
     def overrun_pe(self) -> int | None:
         """The PE that an operation over the end of a variable has stopped; None for none."""
 
@@ -184,6 +191,7 @@ class MachineOptions:
     is_checked: bool
     has_plans: bool
     has_account: bool
+    is_stepped: bool
     code: str
     edge: Edge
 
@@ -207,6 +215,7 @@ class Engine(Machine):
         self.tables: Final = Tables(self.state)
         self._program = program
         self._options = options
+        num_pes = program.width * program.height
         self._run = NativeFunction(run_address, RUN_TYPE)
         self._element = NativeFunction(element_address, ELEMENT_TYPE)
         look_at(self.states, options.scope, has_landings=options.landing_log)
@@ -215,9 +224,12 @@ class Engine(Machine):
         self.state[w.G_HAS_PLANS] = options.has_plans
         self.state[w.G_HAS_ACCOUNT] = options.has_account
         place_ports(self.tables, program, options.edge)
+        self._stepping = Stepping(self.state, num_pes, len(program.places))
+        if options.is_stepped:
+            self._stepping.begin()
         if options.is_checked:
             fill_unwritten(self.states, program)
-        self._wake(np.arange(program.width * program.height))
+        self._wake(np.arange(num_pes))
 
     @property
     def state(self) -> Array:
@@ -390,6 +402,10 @@ class Engine(Machine):
 
     def report(self, lost: Mapping[Lost, int]) -> Report:
         return Report(self._program, self.state, lost)
+
+    @property
+    def stepping(self) -> Stepping:
+        return self._stepping
 
     def overrun_pe(self) -> int | None:
         is_overrun = self.state[w.G_ERROR] == w.ERROR_OVERRUN

@@ -53,6 +53,7 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
             events.note(s, w.E_TASK, pe, 0, entry, 0)
     has_microthreads = s[core + w.C_THREADS] & w.MICROTHREADS != 0
     s[mailbox_row(pe) + mb.IN_FLIGHT] = s[w.G_NOW] + 1 if has_microthreads else 0
+    has_stepped = is_resume != 0 and s[mailbox_row(pe) + mb.REQUEST] == request.STEP
     if not has_microthreads:
         s[mailbox_row(pe) + mb.FLIGHT_USES] = 0
         s[mailbox_row(pe) + mb.FLIGHT_WRITES] = 0
@@ -63,7 +64,10 @@ def execute(s: State, run: Run, pe: int, entry: int, is_resume: int) -> None:
         ended, drained = s[mailbox_row(pe) + mb.CYCLE], s[mailbox_row(pe) + mb.DRAINED]
         s[mailbox_row(pe) + mb.CYCLE] = max(ended, drained)
         s[mailbox_row(pe) + mb.DRAINS] += s[mailbox_row(pe) + mb.CYCLE] - ended
-    s[sleep_row(pe) + w.Z_UNTIL] = max(s[mailbox_row(pe) + mb.CYCLE], s[w.G_NOW] + 1)
+    # A run that stepped code goes on with began before, so what it does may end now.
+    is_same_run = has_stepped and s[sleep_row(pe) + w.Z_UNTIL] <= s[w.G_NOW]
+    soonest = s[w.G_NOW] if is_same_run else s[w.G_NOW] + 1
+    s[sleep_row(pe) + w.Z_UNTIL] = max(s[mailbox_row(pe) + mb.CYCLE], soonest)
     s[core + w.C_MAIN] = w.MAIN_BUSY
     thread.hold(s, pe)
     if s[processor_row(pe) + w.P_OUTCOME] == TRAPPED:
@@ -384,7 +388,8 @@ def note_run(s: State, pe: int, is_finished: bool) -> None:
 def end_run(s: State, pe: int) -> None:
     """The main thread has reached the end of its code's run: the task's, or a request."""
     is_finished = s[processor_row(pe) + w.P_OUTCOME] == FINISHED
-    if is_finished or s[mailbox_row(pe) + mb.REQUEST] != request.SYNC:
+    asked = s[mailbox_row(pe) + mb.REQUEST]
+    if is_finished or (asked != request.SYNC and asked != request.STEP):
         end_command(s, pe)
         if events.is_noted(s, pe):
             note_run(s, pe, is_finished)
@@ -399,6 +404,9 @@ def step_request(s: State, run: Run, pe: int) -> bool:
     """Serve the main thread's request; whether something happened."""
     asked = s[mailbox_row(pe) + mb.CYCLE]
     answer = request.serve(s, pe)
+    if answer == request.HELD:
+        s[w.G_HELD] += 1
+        return True
     if s[w.G_HAS_ACCOUNT]:
         account.note_answer(s, pe, answer, asked)
     if answer == 0:
@@ -413,6 +421,14 @@ def step_request(s: State, run: Run, pe: int) -> bool:
 
 
 @compiled
+def ends_now(s: State, pe: int) -> bool:
+    """Whether stepped code has come to its end in this cycle."""
+    is_finished = s[processor_row(pe) + w.P_OUTCOME] == FINISHED
+    is_busy = s[core_row(pe) + w.C_MAIN] == w.MAIN_BUSY
+    return is_busy and is_finished and s[sleep_row(pe) + w.Z_UNTIL] <= s[w.G_NOW]
+
+
+@compiled
 def asks_now(s: State, pe: int) -> bool:
     """Whether code that has just run asks for something in a cycle that has come."""
     is_suspended = s[processor_row(pe) + w.P_OUTCOME] == SUSPENDED
@@ -423,12 +439,36 @@ def asks_now(s: State, pe: int) -> bool:
 @compiled
 def step_main(s: State, run: Run, pe: int) -> bool:
     """One cycle of the main thread; whether something happened."""
-    has_acted = go_on(s, run, pe)
-    while asks_now(s, pe):
-        # In the next cycle a microthread may be free that was not when the code asked for it.
-        end_run(s, pe)
-        step_request(s, run, pe)
-    return has_acted
+    return finish_cycle(s, run, pe, go_on(s, run, pe))
+
+
+@compiled
+def finish_cycle(s: State, run: Run, pe: int, has_acted: bool) -> bool:
+    """Do what follows in this cycle from code that has just run; whether something happened."""
+    while True:
+        if asks_now(s, pe):
+            # In the next cycle a microthread may be free that was not when the code asked for it.
+            end_run(s, pe)
+            step_request(s, run, pe)
+        elif s[w.G_STOPS] and ends_now(s, pe):
+            has_acted = go_on(s, run, pe)
+        else:
+            return has_acted
+
+
+@compiled
+def is_held(s: State, pe: int) -> bool:
+    """Whether the host has stopped the main thread in this cycle."""
+    is_asking = s[core_row(pe) + w.C_MAIN] == w.MAIN_REQUEST
+    return is_asking and s[mailbox_row(pe) + mb.REQUEST] == request.STEP
+
+
+@compiled
+def release(s: State, run: Run, pe: int) -> bool:
+    """Let a main thread that is held do what is left of the cycle; whether something happened."""
+    s[mailbox_row(pe) + mb.STATEMENTS] += 1
+    resume(s, run, pe)
+    return finish_cycle(s, run, pe, True)
 
 
 @compiled

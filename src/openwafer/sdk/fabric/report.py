@@ -133,17 +133,22 @@ class Report:
     def deadlock(self, awaited: str) -> OpenwaferError:
         """Everything waits for each other while the host waits for something."""
         remarks = self._remarks()
-        notes = alike_together([*self._filtered(), *remarks], self._name)
-        hidden = len(notes) - MAX_NOTES
-        if hidden > 0:
-            notes = [*notes[:MAX_NOTES], f"and {hidden} more"]
         return error(
             "fabric-deadlock",
             f"nothing moves any more at cycle {int(self._state[w.G_NOW])}, while the host waits"
             f" for {awaited}",
-            notes=tuple(notes),
+            notes=tuple(self._in_short(remarks)),
             help=self._remedy(remarks),
         )
+
+    def waiting(self) -> list[str]:
+        """What PEs and wavelets wait for."""
+        return self._in_short(self._remarks())
+
+    def _in_short(self, remarks: list[Remark]) -> list[str]:
+        notes = alike_together([*self._filtered(), *remarks], self._name)
+        hidden = len(notes) - MAX_NOTES
+        return [*notes[:MAX_NOTES], f"and {hidden} more"] if hidden > 0 else notes
 
     def _filtered(self) -> list[Remark]:
         """What filters of PEs that have not ended the command kept out of their cores."""

@@ -4,7 +4,7 @@ from typing import Final
 
 from openwafer.sdk.fabric import events, operand, registers, thread
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.compiled import compiled
+from openwafer.sdk.fabric.compiled import cells_at, compiled
 from openwafer.sdk.fabric.rows import dsr_row, fifo_row, mailbox_row, processor_row
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import mailbox as mb
@@ -18,6 +18,8 @@ LOAD_DSR: Final = int(mb.Request.LOAD_DSR)
 SET_FIFO_LENGTHS: Final = int(mb.Request.SET_FIFO_LENGTHS)
 SET_DSR_BASE: Final = int(mb.Request.SET_DSR_BASE)
 SYNC: Final = int(mb.Request.SYNC)
+STEP: Final = int(mb.Request.STEP)
+HELD: Final = 3
 VALUE0: Final = mb.OPERANDS + 1
 VALUE1: Final = mb.OPERANDS + mb.OPERAND_WORDS + 1
 NUM_DSR_OPTIONS: Final = 7
@@ -76,17 +78,27 @@ def set_dsr_base(s: State, pe: int) -> None:
 
 
 @compiled
-def serve(s: State, pe: int) -> int:
-    """Serve a request: 1 done, 2 the main thread waits for its end, 0 not yet, -1 it is wrong."""
+def stops(s: State, pe: int) -> bool:
+    """Whether the host wants stepped code to stop at the statement that it has come to."""
+    if s[w.G_STOP_PE] == pe + 1 and s[w.G_STOP_STATEMENT] == s[mailbox_row(pe) + mb.STATEMENTS]:
+        return True
+    masks = cells_at(s[w.G_STOPS])
+    return bool(masks[pe] & masks[s[w.G_NUM_PES] + s[mailbox_row(pe) + mb.PLACE]])
+
+
+@compiled
+def step(s: State, pe: int) -> int:
+    """Let stepped code go on with a statement, unless the host wants it to stop."""
+    if stops(s, pe):
+        return HELD
+    s[mailbox_row(pe) + mb.STATEMENTS] += 1
+    return 1
+
+
+@compiled
+def change(s: State, pe: int, kind: int) -> bool:
+    """Serve a request that only changes, or reads, something; false for no such kind."""
     row = mailbox_row(pe)
-    kind = s[row + mb.REQUEST]
-    s[row + mb.RESULT] = 1
-    if kind == VECTOR:
-        return thread.start(s, pe)
-    if kind == LOAD_DSR:
-        return 1 if load_dsr(s, pe) else -1
-    if kind == PRINT:
-        return int(print_text(s, pe))
     if kind == READ_REGISTER:
         s[row + mb.RESULT] = registers.read(s, pe, s[row + mb.OPERATION])
     elif kind == WRITE_REGISTER:
@@ -97,6 +109,29 @@ def serve(s: State, pe: int) -> int:
         set_fifo_lengths(s, pe)
     elif kind == SET_DSR_BASE:
         set_dsr_base(s, pe)
-    elif kind != SYNC:
-        return -1
-    return 1
+    else:
+        return False
+    return True
+
+
+@compiled
+def serve(s: State, pe: int) -> int:
+    """Serve a request.
+
+    Returns 1 done, 2 the main thread waits for its end, 0 not yet, -1 it is wrong, or HELD: the
+    host wants the main thread to stop before it goes on.
+    """
+    row = mailbox_row(pe)
+    kind = s[row + mb.REQUEST]
+    s[row + mb.RESULT] = 1
+    if kind == VECTOR:
+        return thread.start(s, pe)
+    if kind == LOAD_DSR:
+        return 1 if load_dsr(s, pe) else -1
+    if kind == PRINT:
+        return int(print_text(s, pe))
+    if kind == SYNC:
+        return 1
+    if kind == STEP:
+        return step(s, pe)
+    return 1 if change(s, pe, kind) else -1

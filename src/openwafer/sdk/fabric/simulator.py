@@ -1,8 +1,8 @@
 """The fabric simulator: a machine that runs a compiled program, and the host's door to it."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,7 +14,6 @@ from openwafer.sdk.fabric import findings
 from openwafer.sdk.fabric.account import Account, MainTime
 from openwafer.sdk.fabric.edge import NO_PORTS, Edge, Passed, Port
 from openwafer.sdk.fabric.events import EventKind, Rows, Scope, color_and_link, is_for_host
-from openwafer.sdk.fabric.findings import Found
 from openwafer.sdk.fabric.machine import (
     INTO_CORE,
     MAX_BANDS,
@@ -27,9 +26,10 @@ from openwafer.sdk.fabric.machine import (
     Stream,
     Wavelets,
 )
+from openwafer.sdk.fabric.moments import Books, Landing, Moment, Print, Standing
 from openwafer.sdk.fabric.patience import Patience, tell_interrupted
 from openwafer.sdk.fabric.report import Lost, Report
-from openwafer.sdk.fabric.snapshots import Snapshot
+from openwafer.sdk.fabric.stepping import Stepping
 from openwafer.sdk.program.mailbox import Finding
 from openwafer.sdk.program.program import Program
 
@@ -56,6 +56,8 @@ class SimulatorOptions:
         has_plans: the beats of simple operations take a short way, with the same results.
         has_account: the time of each slot is booked, see :meth:`Simulator.account`.
         scope: what :meth:`Simulator.record_to` gets; None records nothing.
+        is_stepped: the code of PEs can be stopped before each statement, see
+            :meth:`Simulator.when_stopped`; on one thread.
         code: how the code of PEs was made, in a word; snapshots go back only where it is the same.
         edge: ports of the rectangle.
     """
@@ -68,63 +70,9 @@ class SimulatorOptions:
     has_plans: bool = True
     has_account: bool = False
     scope: Scope | None = None
+    is_stepped: bool = False
     code: str = ""
     edge: Edge = NO_PORTS
-
-
-@dataclass(frozen=True)
-class Print:
-    """Characters that a PE wrote to the log."""
-
-    cycle: int
-    x: int
-    y: int
-    text: str
-
-
-@dataclass(frozen=True)
-class Landing:
-    """A wavelet arrived at a router; `link` is W, E, S, N or R, the ramp."""
-
-    cycle: int
-    x: int
-    y: int
-    color: int
-    link: str
-    is_control: bool
-    data: int
-
-
-@dataclass
-class _Books:
-    """What the host has taken of a machine, and what it has not given to it yet."""
-
-    collected: dict[Stream, deque[int]] = field(default_factory=dict)
-    pending: dict[Stream, list[Wavelets]] = field(default_factory=dict)
-    prints: list[Print] = field(default_factory=list)
-    landings: list[Landing] = field(default_factory=list)
-    lost: Counter[Lost] = field(default_factory=Counter)
-    found: list[Found] = field(default_factory=list)
-
-    def copy(self) -> "_Books":
-        """The same books, to be written on apart from these."""
-        return _Books(
-            {key: words.copy() for key, words in self.collected.items()},
-            {key: parts.copy() for key, parts in self.pending.items()},
-            self.prints.copy(),
-            self.landings.copy(),
-            self.lost.copy(),
-            self.found.copy(),
-        )
-
-
-@dataclass(frozen=True)
-class Moment:
-    """A simulation between two cycles: the machine, and the host's side of it."""
-
-    machine: Snapshot
-    books: _Books
-    counters: NDArray[np.int64]
 
 
 class Simulator:
@@ -158,14 +106,18 @@ class Simulator:
                 is_checked=options.is_checked,
                 has_plans=options.has_plans,
                 has_account=options.has_account,
+                is_stepped=options.is_stepped,
                 code=options.code,
                 edge=options.edge,
             ),
         )
-        self._books = _Books()
+        self._books = Books()
         self._looks: dict[int, list[Callable[[], None]]] = {}
         self._records: list[Callable[[Rows], None]] = []
         self._counters = np.zeros(0, np.int64)
+        self._look_at_stop: Callable[[], None] | None = None
+        self._num_waits = self._limit = 0
+        self._going_on: Standing | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -196,6 +148,33 @@ class Simulator:
         self._machine.restore(moment.machine)
         self._books = moment.books.copy()
         self._counters[:] = moment.counters
+
+    def begin_operation(self, standing: Standing | None = None) -> None:
+        """Count the waits of an operation of the host from here on.
+
+        With `standing` the operation, which is done once more, goes on from there: its earlier
+        waits take no time, and what it does to the fabric between them is lost.
+        """
+        self._num_waits = 0
+        if standing is not None:
+            self._going_on = standing if standing.num_waits else None
+            self.restore(standing.moment)
+
+    def standing(self) -> Standing:
+        """Where the operation stands that is being done."""
+        return Standing(self.snapshot(), self._num_waits, self._limit)
+
+    def _limit_of_wait(self, num_cycles: int) -> int | None:
+        """The last cycle of a wait that begins now; None where it is over already."""
+        self._num_waits += 1
+        self._limit = self.cycle + num_cycles
+        going_on = self._going_on
+        if going_on is not None and self._num_waits < going_on.num_waits:
+            return None
+        if going_on is not None:
+            self._going_on, self._limit = None, going_on.limit
+            self.restore(going_on.moment)
+        return self._limit
 
     def count_code(self, counters: NDArray[np.int64], first: NDArray[np.int64]) -> None:
         """Let code that counts raise `counters`; those of each PE, by number, begin at `first`."""
@@ -359,12 +338,14 @@ class Simulator:
 
     def run_until_idle(self, max_cycles: int | None = None) -> bool:
         """Run until nothing moves; false when that has not come after `max_cycles`."""
-        limit = self.cycle + (self._options.max_cycles if max_cycles is None else max_cycles)
-        return self._advance(Goal.CYCLES, limit) == Stop.IDLE
+        limit = self._limit_of_wait(self._options.max_cycles if max_cycles is None else max_cycles)
+        return limit is None or self._advance(Goal.CYCLES, limit) == Stop.IDLE
 
     def run_cycles(self, num_cycles: int) -> None:
         """Let that many cycles go by, fewer if nothing moves any more."""
-        self._advance(Goal.CYCLES, self.cycle + num_cycles)
+        limit = self._limit_of_wait(num_cycles)
+        if limit is not None:
+            self._advance(Goal.CYCLES, limit)
 
     def look_at(self, cycle: int, look: Callable[[], None]) -> None:
         """Call a function at the end of a cycle, once, in whatever waits then; it may raise.
@@ -379,6 +360,22 @@ class Simulator:
                 help="ask for a later one, or go back to a snapshot before",
             )
         self._looks.setdefault(cycle, []).append(look)
+
+    def when_stopped(self, look: Callable[[], None]) -> None:
+        """Call a function whenever code comes to where `stepping` lets it stop; it may raise.
+
+        The rest of the cycle is still to come for the PEs that `stepping` names.
+        """
+        self._look_at_stop = look
+
+    @property
+    def stepping(self) -> Stepping:
+        """Where code stops, of a simulation that is stepped."""
+        return self._machine.stepping
+
+    def look_no_more(self) -> None:
+        """Call nothing that was asked of :meth:`look_at`."""
+        self._looks.clear()
 
     def prints(self) -> tuple[Print, ...]:
         """What PEs wrote to the log so far, by cycle, then by PE."""
@@ -406,6 +403,10 @@ class Simulator:
         """A warning for each kind of wavelets that no PE has taken, or that still move."""
         report = self._report()
         return tuple(report.left_over(is_at_rest=is_at_rest))
+
+    def waiting(self) -> list[str]:
+        """What PEs and wavelets wait for now, as the report of a deadlock says it."""
+        return self._report().waiting()
 
     def statistics(self) -> Statistics:
         """Counts since the start."""
@@ -460,8 +461,10 @@ class Simulator:
         return self._pe(x, y)
 
     def _wait(self, goal: Goal, awaited: str) -> None:
+        limit = self._limit_of_wait(self._options.max_cycles)
+        if limit is None:
+            return
         begin, patience = self.cycle, Patience(awaited)
-        limit = begin + self._options.max_cycles
         stop = Stop.LIMIT
         while stop == Stop.LIMIT and self.cycle < limit:
             stop = self._advance(goal, min(limit, self.cycle + _LOOK_CYCLES))
@@ -482,16 +485,19 @@ class Simulator:
 
     def _advance(self, goal: Goal, limit: int) -> Stop:
         self._place_sources()
-        while self._looks and min(self._looks) <= limit:
-            due = min(self._looks)
-            stop = self._advance_to(goal, due)
-            if self.cycle < due:
+        while True:
+            due = min(self._looks, default=limit + 1)
+            stop = self._advance_to(goal, min(due, limit))
+            if stop == Stop.STEP:
+                if self._look_at_stop is not None:
+                    self._look_at_stop()
+                continue
+            if due > limit or self.cycle < due:
                 return stop
             for look in self._looks.pop(due):
                 look()
             if stop != Stop.LIMIT:
                 return stop
-        return self._advance_to(goal, limit)
 
     def _advance_to(self, goal: Goal, limit: int) -> Stop:
         while True:

@@ -32,7 +32,14 @@ _OPTIONS: Final = (
     *(w.G_LOG, w.G_LOG_FIRST, w.G_LOG_END, w.G_LOG_BEGIN, w.G_LOG_LAST),
     *(w.G_EVENT_LIMIT, w.G_STOPS_AT_OVERRUN, w.G_SOURCE_ROOM),
 )
-_OF_BAND: Final = (w.G_ADDRESS, w.G_INTERRUPT, w.G_EPOCH)
+_OF_BAND: Final = (
+    w.G_ADDRESS,
+    w.G_INTERRUPT,
+    w.G_EPOCH,
+    w.G_STOPS,
+    w.G_STOP_PE,
+    w.G_STOP_STATEMENT,
+)
 _NATIVE: Final = MappingProxyType(
     {"mailbox": (mb.PARAMS, mb.MAP, mb.MAP_STATE, mb.UNWRITTEN, mb.COUNTS)}
 )

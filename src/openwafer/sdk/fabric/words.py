@@ -467,6 +467,15 @@ END_SUM: Final = G_SWITCHES + 1
 
 G_EPOCH: Final = 200
 """How many barriers the band has reached; in a cache line of its own."""
+# Of stepped code, which has one band.
+G_STOPS: Final = 208
+"""Native address of masks of 64 bits, of each PE and behind these of each place of the program:
+a main thread stops at a place whose mask meets that of its PE. 0 where code is not stepped."""
+G_HELD: Final = 209
+"""How many main threads have stopped so in this cycle, and have not gone on."""
+G_STOP_PE: Final = 210
+"""The PE, + 1, that stops where it has begun G_STOP_STATEMENT statements; 0 for none."""
+G_STOP_STATEMENT: Final = 211
 GLOBAL_WORDS: Final = 256
 MAX_BANDS: Final = 64
 
@@ -552,6 +561,7 @@ STOP_LIMIT: Final = 2
 STOP_DRAIN: Final = 3
 STOP_ERROR: Final = 4
 STOP_NOT: Final = 5
+STOP_STEP: Final = 6
 
 GOAL_CYCLES: Final = 0
 GOAL_COMMAND: Final = 1

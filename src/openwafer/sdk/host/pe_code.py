@@ -16,6 +16,7 @@ from openwafer.sdk.ir import text
 from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.ir.elements import element
 from openwafer.sdk.ir.interpreter import Interpreter
+from openwafer.sdk.ir.stepped import statements_of
 from openwafer.sdk.program.environment import choice
 from openwafer.sdk.program.image import Image
 from openwafer.sdk.program.mailbox import MAILBOX_WORDS
@@ -48,6 +49,16 @@ class EngineKind(StrEnum):
 
     NATIVE = "native"
     INTERPRETER = "interpreter"
+
+
+class Form(StrEnum):
+    """What native code does beside its work."""
+
+    PLAIN = "plain"
+    COUNTING = "counting"
+    """It counts in the PEs' counters, which have to be there when it runs."""
+    STEPPED = "stepped"
+    """It can be stopped before each statement."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +101,11 @@ def num_threads(asked: int, num_pes: int) -> int:
 
 
 def build_engine(
-    program: Program, kind: EngineKind, *, depth: Depth = Depth.PLAIN, counts: bool = False
+    program: Program,
+    kind: EngineKind,
+    *,
+    depth: Depth = Depth.PLAIN,
+    form: Form = Form.PLAIN,
 ) -> PeCode:
     """Make a program's code ready to run.
 
@@ -98,11 +113,17 @@ def build_engine(
         program: compiled.
         kind: which engine.
         depth: checked code tells of its mistakes.
-        counts: code counts in the PEs' counters, which have to be there when it runs.
+        form: of native code.
     """
     if kind is EngineKind.INTERPRETER:
         return _interpret(program.images, program.arch, depth)
-    code = compile_images(program.images, program.arch, depth=depth, counts=counts)
+    code = compile_images(
+        program.images,
+        program.arch,
+        depth=depth,
+        counts=form is Form.COUNTING,
+        statements=statements_of(program.places) if form is Form.STEPPED else (),
+    )
     return PeCode(code.run_address, code.element_address, code)
 
 

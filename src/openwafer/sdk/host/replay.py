@@ -7,13 +7,13 @@ from typing import Final
 
 from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.sdk.fabric import Simulator
+from openwafer.sdk.fabric import Simulator, Standing
 from openwafer.sdk.host import journal as journals
 from openwafer.sdk.host.checks import Warnings
 from openwafer.sdk.host.journal import Entry, Journal
 from openwafer.sdk.host.line_cycles import BookedRun, CodeCounters
 from openwafer.sdk.host.operations import Interpreter, Words
-from openwafer.sdk.host.pe_code import MAX_THREADS, PeCode
+from openwafer.sdk.host.pe_code import MAX_THREADS, Form, PeCode
 from openwafer.sdk.host.record import CarryOut, RecordOptions, record_options, recorded, scope_of
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.time_bins import bins_of
@@ -74,18 +74,12 @@ def replay(
     options = record_options(record)
     if not isinstance(journal, Journal):
         journal = journals.read(path_of(journal, "journal"))
-    found = digest_of(program)
-    if found != journal.program:
-        raise error(
-            "journal-of-other-program",
-            f"the journal is of the program {journal.program}, and this is {found}",
-            help="replay it with the program that the run was of, compiled in the same way",
-        )
+    require_program(journal, program)
     simulator, code = journal.rules.machine_of(
         program,
         MAX_THREADS,
         has_account=has_account,
-        counts=has_line_cycles,
+        form=Form.COUNTING if has_line_cycles else Form.PLAIN,
         scope=scope_of(options),
     )
     counters, bins = None, None
@@ -99,7 +93,7 @@ def replay(
         recorded(interpreter.carry_out, program, simulator, options) as carry_out,
         suppress(_CycleReached),
     ):
-        for result in _redo(journal, simulator, carry_out):
+        for result in redo(journal, simulator, carry_out):
             results.append(result)  # noqa: PERF402 - those before the end, too
     if counters is None:
         return Replayed(simulator, tuple(results), code)
@@ -107,17 +101,53 @@ def replay(
     return Replayed(simulator, tuple(results), code, booked)
 
 
-def _redo(journal: Journal, simulator: Simulator, carry_out: CarryOut) -> Iterator[Words | None]:
-    """Carry all operations out; gives what the host got of each that came to its end."""
-    for number, entry in enumerate(journal.entries):
-        _compare(f"{_named(entry, number)} began at cycle", entry.cycle, simulator.cycle)
-        if number < journal.num_ended:
-            yield _redone(carry_out, entry, number)
-        elif journal.interrupted_at is not None:
+def require_program(journal: Journal, program: Program) -> None:
+    """Raise OpenwaferError where a journal is of another program."""
+    found = digest_of(program)
+    if found != journal.program:
+        raise error(
+            "journal-of-other-program",
+            f"the journal is of the program {journal.program}, and this is {found}",
+            help="replay it with the program that the run was of, compiled in the same way",
+        )
+
+
+def redo(
+    journal: Journal,
+    simulator: Simulator,
+    carry_out: CarryOut,
+    first: int = 0,
+    standing: Standing | None = None,
+) -> Iterator[Words | None]:
+    """Carry operations out; gives what the host got of each that came to its end.
+
+    Args:
+        journal: of the run.
+        simulator: that of `carry_out`.
+        carry_out: does an operation.
+        first: number of the first one.
+        standing: where that one stood, which was under way.
+
+    Raises OpenwaferError where something comes out otherwise than in the run.
+    """
+    for number, entry in enumerate(journal.entries[first:], first):
+        goes_on = standing if number == first else None
+        simulator.begin_operation(goes_on)
+        if goes_on is None:
+            _compare(f"{_named(entry, number)} began at cycle", entry.cycle, simulator.cycle)
+        if number >= journal.num_ended:
+            assert journal.interrupted_at is not None
             simulator.look_at(journal.interrupted_at, _end)
             # Code that does not come back to the fabric before that cycle goes on to an error.
+            with suppress(OpenwaferError, _CycleReached):
+                carry_out(entry.operation)
+        elif goes_on is None:
+            yield _redone(carry_out, entry, number)
+        else:
+            # What it gave was compared when it was done from its begin.
             with suppress(OpenwaferError):
                 carry_out(entry.operation)
+            yield None
 
 
 def _end() -> None:

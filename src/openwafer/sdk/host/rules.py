@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from openwafer.sdk.fabric import NO_PORTS, Edge, Scope, Simulator, SimulatorOptions
 from openwafer.sdk.host.checks import Check
-from openwafer.sdk.host.pe_code import EngineKind, PeCode, build_engine, num_threads
+from openwafer.sdk.host.pe_code import EngineKind, Form, PeCode, build_engine, num_threads
 from openwafer.sdk.program.program import Program
 
 
@@ -35,7 +35,7 @@ class Rules:
         *,
         has_landings: bool = False,
         has_account: bool = False,
-        counts: bool = False,
+        form: Form = Form.PLAIN,
         scope: Scope | None = None,
     ) -> tuple[Simulator, PeCode]:
         """Put a program on a fabric, which calls its code by address: it has to live as long.
@@ -44,19 +44,23 @@ class Rules:
             threads: the most that simulate the fabric; results do not depend on it.
             has_landings: every landing of a wavelet is recorded.
             has_account: the time of each PE is booked.
-            counts: code counts in counters, which the simulator has to be given.
+            form: of native code; what is stepped is native, on one thread, and what counts has to
+                be given counters.
             scope: of what the simulator gives events for a record; None is nothing.
         """
         self.edge.check(program)
-        code = build_engine(program, self.engine, depth=self.check.depth, counts=counts)
+        is_stepped = form is Form.STEPPED
+        engine = EngineKind.NATIVE if is_stepped else self.engine
+        code = build_engine(program, engine, depth=self.check.depth, form=form)
         options = SimulatorOptions(
             landing_log=has_landings,
-            threads=num_threads(threads, program.width * program.height),
+            threads=1 if is_stepped else num_threads(threads, program.width * program.height),
             stops_at_overrun=self.stops_at_overrun,
             is_checked=self.check is not Check.OFF,
             has_account=has_account,
             scope=scope,
-            code=f"{self.engine}, {self.check.depth.name.lower()}" + ", counting" * counts,
+            is_stepped=is_stepped,
+            code=f"{engine}, {self.check.depth.name.lower()}, {form}",
             edge=self.edge,
         )
         return Simulator(program, code.run_address, code.element_address, options), code

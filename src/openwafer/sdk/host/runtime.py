@@ -45,6 +45,7 @@ from openwafer.sdk.host.operations import (
     Words,
 )
 from openwafer.sdk.host.options import DEFAULT, RuntimeOptions
+from openwafer.sdk.host.pe_code import Form
 from openwafer.sdk.host.record import (
     CarryOut,
     RecordFile,
@@ -130,7 +131,7 @@ class Runtime:
             options.threads,
             has_landings=landings,
             has_account=options.has_account or is_traced,
-            counts=counts,
+            form=Form.COUNTING if counts else Form.PLAIN,
             scope=scope,
         )
         if counts:

@@ -35,8 +35,8 @@ class Counter(NamedTuple):
 
 
 def is_awaited(instruction: Instruction) -> bool:
-    """Whether code stands still for an instruction while the machine works; sync takes no time."""
-    if instruction.op == "sync":
+    """Whether code stands still for an instruction while the machine works."""
+    if instruction.op in ("sync", "step"):
         return False
     return instruction.op in ("vector", "drain") or is_request(instruction)
 

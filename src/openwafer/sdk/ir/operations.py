@@ -9,8 +9,8 @@ Names are the immediate words of an instruction. `vector` takes the operation's 
 ``fabric`` when an operand is a fabric or FIFO or mem4d descriptor or a DSR, then options;
 `load_dsr` takes file, number and options (:data:`VECTOR_OPTIONS`). `drain`
 (:mod:`openwafer.sdk.ir.drains`), `sync` and the word ``ordered`` of `vector`
-(:mod:`openwafer.sdk.ir.order`) and `check` (:mod:`openwafer.sdk.ir.checks`) stand only in code
-whose time is counted.
+(:mod:`openwafer.sdk.ir.order`), `check` (:mod:`openwafer.sdk.ir.checks`) and `step`
+(:mod:`openwafer.sdk.ir.stepped`) stand only in code whose time is counted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -190,6 +190,7 @@ print             PI  .  rspbd -             write 16-bit characters to the simu
 assert            B   .  x     -             stop the simulation when false
 drain             .   .  t     -             what vector operations wrote can be used
 sync              .   .  sb    -             beats of operations in flight until now come first
+step              .   .  sb    -             a statement begins, before which code may be stopped
 check             *   .  p     kind,*        tell of a mistake of the program
 jump              .   .  e     block         go on there
 branch            B   .  e     then,else     go on there or there

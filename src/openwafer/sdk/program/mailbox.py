@@ -153,6 +153,8 @@ KIND_COUNTS: Final = 48
 """How many words of memory they read and wrote; then by code of the operation, its elements."""
 ASKED: Final = COUNTS + 1
 """Where code counts, the cycle of its last request."""
+STATEMENTS: Final = ASKED + 1
+"""Where code is stepped, how many statements have begun (:attr:`Request.STEP`)."""
 MAILBOX_WORDS: Final = 80
 
 
@@ -281,6 +283,9 @@ class Request(IntEnum):
     """OPERATION is file << 8 | number; operand 0 is the new address."""
     SYNC = 9
     """Nothing but that the beats of this cycle come first; takes no time."""
+    STEP = 10
+    """The same where a statement begins, of code that is stepped (:mod:`openwafer.sdk.ir.stepped`):
+    the main thread may be held here."""
 
 
 class Option(IntFlag):

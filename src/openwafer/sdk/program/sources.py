@@ -5,6 +5,11 @@ import hashlib
 from pathlib import Path
 
 
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes, hexadecimal, as :class:`~.debug_info.Source` has it."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 @functools.cache
 def source_digest(*folders: str) -> str:
     """Hexadecimal digest of the Python files below some folders of the SDK."""

@@ -1,0 +1,6 @@
+"""A debugger of runs: it stops, looks and goes back."""
+
+from openwafer.sdk.debug.console import Console
+from openwafer.sdk.debug.session import Debugger, Halt, Reason
+
+__all__ = ["Console", "Debugger", "Halt", "Reason"]

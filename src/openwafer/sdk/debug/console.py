@@ -1,0 +1,298 @@
+"""The debugger's console: a line, an answer."""
+
+import cmd
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final
+
+from openwafer.diagnostics import OpenwaferError, counted, error
+from openwafer.sdk.debug.session import Debugger, Halt, Reason
+from openwafer.sdk.debug.stack import Frame
+from openwafer.sdk.program.debug_info import Place
+from openwafer.sdk.program.sources import file_digest
+
+_AROUND: Final = 4
+"""Lines that `list` shows before and behind the present one."""
+_MOST_PES: Final = 8
+_BREAK: Final = re.compile(
+    r"(?:(?P<file>\S+):)?(?P<line>\d+)"
+    r"(?:\s+at\s+(?P<at>\d+\s+\d+(?:\s+\d+\s+\d+)?))?(?:\s+if\s+(?P<condition>.+))?"
+)
+
+
+class Console(cmd.Cmd):
+    """Commands of the debugger; `help` lists them.
+
+    Args:
+        debugger: of the run.
+        stdin: lines of commands; None reads from the terminal, with history and completion.
+        stdout: answers.
+    """
+
+    intro = "Type help for the commands, quit to leave."
+    prompt = "(csl) "
+
+    def __init__(
+        self, debugger: Debugger, stdin: IO[str] | None = None, stdout: IO[str] | None = None
+    ) -> None:
+        super().__init__(stdin=stdin, stdout=stdout)
+        self.use_rawinput = stdin is None
+        self._debugger = debugger
+        self._program = debugger.program
+        self._pe = 0
+        self._depth = 0
+        self._stale: dict[str, bool] = {}
+
+    # How lines are taken.
+
+    def onecmd(self, line: str) -> bool:
+        """Do a command; what is wrong with it is told, and nothing ends."""
+        try:
+            return bool(super().onecmd(line))
+        except OpenwaferError as found:
+            self._say(str(found))
+        except KeyboardInterrupt:
+            self._say(f"interrupted at cycle {self._debugger.simulator.cycle:,}")
+        return False
+
+    def precmd(self, line: str) -> str:
+        """Short forms of commands."""
+        word, _, rest = line.strip().partition(" ")
+        return f"{_SHORT[word]} {rest}" if word in _SHORT else line
+
+    def default(self, line: str) -> None:
+        """Tell of words that are no commands."""
+        self._say(f"there is no command {line.split()[0]!r}; help lists them")
+
+    def emptyline(self) -> bool:
+        """The last command once more."""
+        return self.onecmd(self.lastcmd) if self.lastcmd else False
+
+    def _say(self, text: str) -> None:
+        self.stdout.write(f"{text}\n")
+
+    # Where to stop.
+
+    def do_break(self, rest: str) -> None:
+        """break [FILE:]LINE [at X Y [COLUMNS ROWS]] [if CONDITION]: stop there."""
+        found = _BREAK.fullmatch(rest.strip())
+        if found is None:
+            raise error("debug-usage", f"this is no place to stop: {rest!r}", help="help break")
+        file = found["file"] or self._present().file
+        at = [int(word) for word in (found["at"] or "").split()]
+        pes = self._pes(at) if at else None
+        wanted = int(found["line"])
+        made = self._debugger.breakpoints.add(file, wanted, pes, found["condition"] or "")
+        moved = f"; line {wanted} has no code" if made.line != wanted else ""
+        self._say(f"breakpoint {made}{moved}")
+
+    def do_delete(self, rest: str) -> None:
+        """delete N: take a breakpoint away."""
+        self._debugger.breakpoints.delete(_number(rest))
+
+    def do_ignore(self, rest: str) -> None:
+        """ignore N COUNT: let the next COUNT hits of a breakpoint pass."""
+        number, count = (_number(word) for word in (*rest.split(), "", "")[:2])
+        self._debugger.breakpoints.ignore(number, count)
+
+    def do_breakpoints(self, _rest: str) -> None:
+        """breakpoints: list them, with how often they were hit."""
+        for one in self._debugger.breakpoints:
+            self._say(f"{one}, {counted(one.hits, 'hit')}")
+
+    def _pes(self, at: list[int]) -> list[int]:
+        x, y, columns, rows = (*at, 1, 1) if len(at) == 2 else at
+        places = [(x + i, y + j) for i in range(columns) for j in range(rows)]
+        return [self._pe_at(*place) for place in places]
+
+    def _pe_at(self, x: int, y: int) -> int:
+        if not (x < self._program.width and y < self._program.height):
+            raise error(
+                "debug-no-pe",
+                f"there is no PE ({x}, {y})",
+                help=f"the rectangle has {self._program.width} columns and "
+                f"{self._program.height} rows, counted from 0",
+            )
+        return self._program.number_of(x, y)
+
+    # How to go.
+
+    def do_continue(self, _rest: str) -> None:
+        """continue: go on to the next breakpoint, or to the end."""
+        self._show(self._debugger.go_on())
+
+    def do_step(self, _rest: str) -> None:
+        """step: go to the PE's next statement, into functions."""
+        self._show(self._debugger.step(self._pe))
+
+    def do_next(self, _rest: str) -> None:
+        """next: go to the next statement, over functions."""
+        depth = len(self._debugger.frames(self._pe))
+        self._show(self._debugger.step(self._pe, max(1, depth)))
+
+    def do_finish(self, _rest: str) -> None:
+        """finish: go to where the function was called, or to the PE's next task."""
+        depth = len(self._debugger.frames(self._pe))
+        self._show(self._debugger.step(self._pe, max(1, depth - 1)))
+
+    def do_cycle(self, rest: str) -> None:
+        """cycle N, cycle +N: go on to the end of a cycle, or back to it."""
+        word = rest.strip()
+        now = self._debugger.simulator.cycle
+        target = now + _number(word[1:]) if word.startswith("+") else _number(word)
+        self._show(self._debugger.run_to_cycle(target))
+
+    def do_back(self, _rest: str) -> None:
+        """back: undo a step: go back to the statement that the PE has begun last."""
+        self._show(self._debugger.step_back(self._pe))
+
+    def do_rewind(self, _rest: str) -> None:
+        """rewind: go back to the last breakpoint before, or to the start."""
+        self._show(self._debugger.go_back())
+
+    def do_quit(self, _rest: str) -> bool:
+        """quit: leave."""
+        return True
+
+    # What to look at.
+
+    def do_pe(self, rest: str) -> None:
+        """pe X Y: look at that PE."""
+        words = rest.split()
+        if len(words) != 2:
+            raise error("debug-usage", "a PE has a column and a row", help="write: pe X Y")
+        self._pe, self._depth = self._pe_at(_number(words[0]), _number(words[1])), 0
+        self.do_where("")
+
+    def do_where(self, _rest: str) -> None:
+        """where: the functions that wait on the PE, the innermost first."""
+        frames = self._debugger.frames(self._pe)
+        if not frames:
+            self._say(f"{self._name(self._pe)} runs no code")
+        for depth, frame in enumerate(frames):
+            mark = "*" if depth == self._depth else " "
+            self._say(f"{mark}{depth} {'; '.join(self._expansions(frame))}")
+
+    def _expansions(self, frame: Frame) -> Iterator[str]:
+        """The place where a function waits, and those of the expansions that it lies in."""
+        place = self._program.places[frame.place]
+        while place.call >= 0:
+            yield f"{place.file}:{place.line} ({place.inlined}, inlined)"
+            place = self._program.places[place.call]
+        yield str(place)
+
+    def do_up(self, _rest: str) -> None:
+        """up: look at the function that called."""
+        self._look_at_frame(self._depth + 1)
+
+    def do_down(self, _rest: str) -> None:
+        """down: look at the function that was called."""
+        self._look_at_frame(self._depth - 1)
+
+    def _look_at_frame(self, depth: int) -> None:
+        frames = self._debugger.frames(self._pe)
+        if not 0 <= depth < len(frames):
+            raise error("debug-no-frame", f"{counted(len(frames), 'function')} wait, no more")
+        self._depth = depth
+        self.do_where("")
+
+    def do_print(self, rest: str) -> None:
+        """print EXPRESSION: names, a[2], s.field, p.*, &x, arithmetic, comparisons."""
+        look = self._debugger.look(self._pe, self._depth)
+        self._say(look.evaluator.text(rest))
+
+    def do_locals(self, _rest: str) -> None:
+        """locals: the function's parameters and variables."""
+        look = self._debugger.look(self._pe, self._depth)
+        for one in look.locals():
+            try:
+                self._say(f"{one.name} = {look.values.text(look.value(one))}")
+            except OpenwaferError:
+                self._say(f"{one.name} has no value here")
+
+    def do_list(self, _rest: str) -> None:
+        """list: the source around the present line."""
+        place = self._present()
+        texts = {one.name: one for one in self._program.debug.sources}
+        source = texts.get(place.file)
+        if source is None:
+            raise error("debug-no-source", f"the program does not hold the source {place.file}")
+        lines = source.text.splitlines()
+        first, last = max(1, place.line - _AROUND), min(len(lines), place.line + _AROUND)
+        for number in range(first, last + 1):
+            mark = ">" if number == place.line else " "
+            self._say(f"{mark}{number:4} {lines[number - 1]}")
+
+    def do_why(self, _rest: str) -> None:
+        """why: what PEs wait for."""
+        told = self._debugger.simulator.waiting()
+        self._say("\n".join(told) if told else "no PE waits for anything")
+
+    # What is shown where the run stands.
+
+    def _present(self) -> Place:
+        frames = self._debugger.frames(self._pe)
+        if not frames:
+            raise error(
+                "debug-no-line",
+                f"{self._name(self._pe)} runs no code, so it is at no line",
+                help="name a file: break pe.csl:12; or look at another PE: pe X Y",
+            )
+        return self._program.places[frames[min(self._depth, len(frames) - 1)].place]
+
+    def _name(self, pe: int) -> str:
+        return "PE ({}, {})".format(*self._program.place_of(pe))
+
+    def _show(self, halt: Halt) -> None:
+        self._depth = 0
+        if halt.pe is None:
+            self._say(f"cycle {halt.cycle:,}, {halt.reason.value}")
+            if halt.text:
+                self._say(halt.text)
+            return
+        self._pe = halt.pe
+        place = self._program.places[halt.place]
+        numbers = ", ".join(map(str, halt.breakpoints))
+        told = f"breakpoint {numbers}, " if halt.reason is Reason.BREAKPOINT else ""
+        self._say(f"{told}{self._name(halt.pe)}, cycle {halt.cycle:,}, {place}")
+        if halt.others:
+            names = ", ".join(map(self._name, halt.others[:_MOST_PES]))
+            more = f" and {len(halt.others) - _MOST_PES} more" * (len(halt.others) > _MOST_PES)
+            self._say(f"in the same cycle: {names}{more}")
+        self._show_line(place)
+
+    def _show_line(self, place: Place) -> None:
+        for source in self._program.debug.sources:
+            lines = source.text.splitlines()
+            if source.name == place.file and place.line <= len(lines):
+                self._say(f"{place.line:5} {lines[place.line - 1]}")
+                self._tell_stale(source.name, source.path, source.digest)
+
+    def _tell_stale(self, name: str, path: str, digest: str) -> None:
+        """Say once that a file is not what was compiled."""
+        if name in self._stale:
+            return
+        file = Path(path)
+        self._stale[name] = file.is_file() and file_digest(file) != digest
+        if self._stale[name]:
+            self._say(f"{path} has changed since: lines are those of what was compiled")
+
+
+_SHORT: Final = {
+    "b": "break",
+    "bt": "where",
+    "c": "continue",
+    "s": "step",
+    "n": "next",
+    "p": "print",
+    "l": "list",
+    "q": "quit",
+    "EOF": "quit",
+}
+
+
+def _number(word: str) -> int:
+    if not word.strip().isdecimal():
+        raise error("debug-usage", f"{word!r} is no number", help="help COMMAND says what it takes")
+    return int(word)
