@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
 from openwafer.sdk.kernels import FactorizationPlan
+from tests.examples import examples
 
 FACTORS = st.sampled_from(("lu", "cholesky"))
 
@@ -59,7 +60,7 @@ PLANS = (
 )
 
 
-@settings(max_examples=10)
+@examples(10, by_default=5)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_the_product_of_factors_is_the_matrix(plan: FactorizationPlan, seed: int) -> None:
     check_factors(plan, seed)

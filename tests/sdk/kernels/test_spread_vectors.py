@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
 from openwafer.sdk.kernels import Precision, VectorPlan
+from tests.examples import examples
 
 OPERATIONS = ("axpy", "scal", "dot", "nrm2", "asum")
 
@@ -68,7 +69,7 @@ PLANS = (
 )
 
 
-@settings(max_examples=12)
+@examples(12, by_default=6)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_an_operation_on_rectangles_is_within_its_bound(plan: VectorPlan, seed: int) -> None:
     check_vectors(plan, seed)
@@ -81,7 +82,7 @@ def test_any_operation_on_any_rectangle_is_within_its_bound(plan: VectorPlan, se
     check_vectors(plan, seed)
 
 
-@settings(max_examples=10)
+@examples(10, by_default=5)
 @given(st.integers(-149, 126), st.integers(0, 2**32 - 1))
 def test_a_norm_neither_overflows_nor_vanishes(exponent: int, seed: int) -> None:
     plan = PLANS[4]

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from openwafer.sdk.kernels.precision import Precision
     from openwafer.sdk.kernels.running import Result
     from openwafer.sdk.kernels.solvers import (
-        ConjugateGradientsPlan,
         Fluxes,
         Solution,
+        SolverPlan,
+        bicgstab,
         conjugate_gradients,
-        plan_conjugate_gradients,
+        plan_solver,
+        power_method,
     )
     from openwafer.sdk.kernels.sparse_vector import SpmvPlan, plan_spmv, spmv
     from openwafer.sdk.kernels.stencils import Source, Stencil, StencilPlan, plan_stencil, stencil
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CollectivePlan",
-    "ConjugateGradientsPlan",
     "FactorizationPlan",
     "Fluxes",
     "GemmPlan",
@@ -57,6 +58,7 @@ __all__ = [
     "Result",
     "Shape",
     "Solution",
+    "SolverPlan",
     "Source",
     "SpmvPlan",
     "Stencil",
@@ -66,6 +68,7 @@ __all__ = [
     "all_reduce",
     "asum",
     "axpy",
+    "bicgstab",
     "broadcast",
     "cholesky",
     "conjugate_gradients",
@@ -75,13 +78,14 @@ __all__ = [
     "lu",
     "nrm2",
     "plan_collective",
-    "plan_conjugate_gradients",
     "plan_factorization",
     "plan_gemm",
     "plan_gemv",
+    "plan_solver",
     "plan_spmv",
     "plan_stencil",
     "plan_vector",
+    "power_method",
     "reduce",
     "scal",
     "spmv",
@@ -93,8 +97,9 @@ _PLACES: Final = MappingProxyType(
     {
         **dict.fromkeys(("CollectivePlan", "plan_collective"), "collectives"),
         **dict.fromkeys(("all_reduce", "broadcast", "reduce"), "collectives"),
-        **dict.fromkeys(("ConjugateGradientsPlan", "Fluxes", "Solution"), "solvers"),
-        **dict.fromkeys(("conjugate_gradients", "plan_conjugate_gradients"), "solvers"),
+        **dict.fromkeys(("Fluxes", "Solution", "SolverPlan"), "solvers"),
+        **dict.fromkeys(("bicgstab", "conjugate_gradients", "power_method"), "solvers"),
+        "plan_solver": "solvers",
         **dict.fromkeys(("FactorizationPlan", "plan_factorization"), "factorization"),
         **dict.fromkeys(("cholesky", "lu"), "factorization"),
         **dict.fromkeys(("GemmPlan", "gemm", "plan_gemm"), "matrix_matrix"),

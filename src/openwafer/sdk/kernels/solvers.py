@@ -1,6 +1,7 @@
-"""Conjugate gradients for fluxes between cells, without a matrix, on a rectangle of PEs."""
+"""Iterative solvers for matrices that couple neighbouring cells, on a rectangle of PEs."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 import numpy as np
@@ -9,7 +10,6 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.door.run import Run
 from openwafer.sdk.kernels.precision import Precision
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
@@ -20,11 +20,27 @@ from openwafer.sdk.kernels.running import (
     cycles_of,
     known_arch,
 )
+from openwafer.sdk.kernels.stencils import Stencil
 from openwafer.sdk.kernels.trees import Tree, best_tree
 
 MAX_ITERATIONS: Final = 2_000
-_NUM_COLUMNS: Final = 15
-"""Of a PE, each with a number for each of its cells."""
+_NUM_SHARED: Final = 12
+"""Columns of numbers that all solvers have on a PE, each with one for each of its cells."""
+
+
+class Solver(StrEnum):
+    """What is iterated."""
+
+    CONJUGATE_GRADIENTS = "conjugate-gradients"
+    PRECONDITIONED = "preconditioned"
+    BICGSTAB = "bicgstab"
+    POWER = "power"
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of numbers of its own."""
+        own = {Solver.CONJUGATE_GRADIENTS: 4, Solver.PRECONDITIONED: 6}
+        return own.get(self, 2 if self is Solver.POWER else 7)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +96,12 @@ class Fluxes:
 
 @dataclass(frozen=True)
 class Solution:
-    """What conjugate gradients give.
+    """What a solver gives.
 
     Attributes:
-        values: the solution, in the shape of the right side.
+        values: the solution, in the shape of the right side; of the power method the vector.
         norms: of the residual before the first iteration and behind each, each relative to the
-            first one.
+            first one; of the power method that of the matrix's product with each vector.
         cycles: from the first PE's start to the last one's end, without the host's copies.
     """
 
@@ -95,10 +111,11 @@ class Solution:
 
 
 @dataclass(frozen=True)
-class ConjugateGradientsPlan:
-    """How A u = b is solved, before anything is compiled: a column of cells on each PE.
+class SolverPlan:
+    """How a solver iterates, before anything is compiled: a column of cells on each PE.
 
     Attributes:
+        solver: what is iterated.
         shape: rows, columns and depth.
         iterations: the most.
         arch: the generation.
@@ -106,6 +123,7 @@ class ConjugateGradientsPlan:
         column_tree: the same along the last column.
     """
 
+    solver: Solver
     shape: tuple[int, int, int]
     iterations: int
     arch: Arch
@@ -115,14 +133,18 @@ class ConjugateGradientsPlan:
     @property
     def memory_bytes(self) -> int:
         """Bytes of a PE's 48 KB, with those that are kept for code."""
-        elements = _NUM_COLUMNS * self.shape[2] + self.iterations + 4
-        return Precision.F32.given.itemsize * elements + CODE_BYTES
+        columns = _NUM_SHARED + self.solver.num_columns
+        return (
+            Precision.F32.given.itemsize * (columns * self.shape[2] + self.iterations + 6)
+            + CODE_BYTES
+        )
 
     @property
     def params(self) -> dict[str, Param]:
         """Of its program."""
         rows, columns, depth = self.shape
         return {
+            "method": list(Solver).index(self.solver),
             "rows": rows,
             "columns": columns,
             "depth": depth,
@@ -135,46 +157,76 @@ class ConjugateGradientsPlan:
 
     def run(
         self,
-        fluxes: Fluxes,
-        right_side: NDArray[Any],
+        matrix: Fluxes | Stencil,
+        given: NDArray[Any],
         tolerance: float = 0.0,
         *,
         check: bool = False,
     ) -> Solution:
-        """Solve on the simulated wafer, beginning with zeros.
+        """Iterate on the simulated wafer, a solution from zeros on.
 
         Args:
-            fluxes: the matrix, of the plan's shape.
-            right_side: (rows, columns, depth), float32.
-            tolerance: ends when the residual's norm is at most this share of the first one.
+            matrix: fluxes of the plan's shape, or a stencil of 7 points.
+            given: the right side, or the first vector of the power method, of norm 1: (rows,
+                columns, depth), float32.
+            tolerance: ends when the residual's norm is at most this share of the first one; of no
+                use to the power method.
             check: look for mistakes of the program.
 
         Raises:
             OpenwaferError: they have another shape or type.
         """
-        check_operand("storage", fluxes.storage, self.shape, Precision.F32)
-        check_operand("the right side", right_side, self.shape, Precision.F32)
-        with compiled("conjugate_gradient", self.arch, self.params).run(check=check) as run:
-            self._give(run, fluxes, right_side)
+        name = "the vector" if self.solver is Solver.POWER else "the right side"
+        check_operand(name, given, self.shape, Precision.F32)
+        arrays = _arrays(matrix, self.shape)
+        with compiled("solver", self.arch, self.params).run(check=check) as run:
+            run["given"] = given
+            for name, values in arrays.items():
+                run[name] = values
             run.launch("main", self.iterations, tolerance**2)
             done = int(run["num_iterations", 0, 0][0])
             squares = run["norms", 0, 0][: done + 1].astype(np.float64)
             norms = np.sqrt(squares / squares[0]) if squares[0] else np.zeros(done + 1)
+            if self.solver is Solver.POWER:
+                norms = norms[1:]
             return Solution(run["solution"].copy(), norms, cycles_of(run, self.arch))
 
-    def _give(self, run: Run, fluxes: Fluxes, right_side: NDArray[Any]) -> None:
-        run["residual"], run["diagonal"] = right_side, fluxes.diagonal
-        run["to_north"], run["to_south"] = fluxes.faces(0)
-        run["to_west"], run["to_east"] = fluxes.faces(1)
-        run["along_depth"] = np.pad(fluxes.between_layers, [(0, 0), (0, 0), (1, 1)])
+
+_SIDES: Final = ("to_north", "to_south", "to_west", "to_east", "to_below", "to_above")
 
 
-def plan_conjugate_gradients(
-    shape: tuple[int, ...], iterations: int, *, arch: str = Arch.WSE3
-) -> ConjugateGradientsPlan:
-    """Plan conjugate gradients, a PE for each row and column of the array.
+def _arrays(matrix: Fluxes | Stencil, shape: tuple[int, int, int]) -> dict[str, NDArray[Any]]:
+    """The diagonal, and what is taken off for each neighbour times its value."""
+    if isinstance(matrix, Fluxes):
+        check_operand("storage", matrix.storage, shape, Precision.F32)
+        sides = [side for axis in range(3) for side in matrix.faces(axis)]
+        return {"diagonal": matrix.diagonal, **dict(zip(_SIDES, sides, strict=True))}
+    is_plain = matrix.scale is None and matrix.source is None and matrix.before == 0
+    if not is_plain or matrix.boundary != "zero" or matrix.num_dims != 3 or max(matrix.reach) > 1:
+        raise error(
+            "kernel-stencil",
+            f"a stencil of {matrix.num_dims} dims that reaches {matrix.reach} cells, with more "
+            "than coefficients or other than zeros outside, is no matrix of a solver",
+            help="give the coefficients of 7 points in three dims, and own at most",
+        )
+    factors = matrix.coefficients
+    middle = factors.get((0, 0, 0), 0.0) + matrix.own
+    found = {"diagonal": np.full(shape, middle, np.float32)}
+    for number, name in enumerate(_SIDES):
+        offset = [0, 0, 0]
+        offset[number // 2] = 2 * (number % 2) - 1
+        found[name] = np.full(shape, -factors.get(tuple(offset), 0.0), np.float32)
+    return found
+
+
+def plan_solver(
+    solver: str, shape: tuple[int, ...], iterations: int, *, arch: str = Arch.WSE3
+) -> SolverPlan:
+    """Plan a solver, a PE for each row and column of the array of cells.
 
     Args:
+        solver: ``"conjugate-gradients"``, ``"preconditioned"`` (by one over the diagonal),
+            ``"bicgstab"`` or ``"power"``.
         shape: rows, columns and depth.
         iterations: the most, 1 or more.
         arch: ``"wse2"`` or ``"wse3"``.
@@ -182,6 +234,9 @@ def plan_conjugate_gradients(
     Raises:
         OpenwaferError: it does not fit the fabric or a PE's memory.
     """
+    if solver not in list(Solver):
+        help_ = f"give one of {', '.join(Solver)}"
+        raise error("option-value", f"solver is {solver!r}", help=help_)
     generation = known_arch(arch)
     if len(shape) != 3 or min(shape) < 1:
         raise error("kernel-shape", f"an array of the shape {shape}", help="give three dims")
@@ -191,30 +246,71 @@ def plan_conjugate_gradients(
         help_ = f"give 1 to {MAX_ITERATIONS:,}"
         raise error("kernel-iterations", f"{iterations} iterations", help=help_)
     trees = (best_tree(num_pes, 1, 1, generation) for num_pes in (columns, rows))
-    plan = ConjugateGradientsPlan((rows, columns, depth), iterations, generation, *trees)
+    size = (rows, columns, depth)
+    plan = SolverPlan(Solver(solver), size, iterations, generation, *trees)
     check_memory(plan.memory_bytes, f"a column of {depth} cells and {iterations} iterations")
     return plan
 
 
 def conjugate_gradients(
-    fluxes: Fluxes,
+    matrix: Fluxes | Stencil,
+    right_side: NDArray[Any],
+    iterations: int,
+    tolerance: float = 0.0,
+    *,
+    is_preconditioned: bool = False,
+    arch: str = Arch.WSE3,
+) -> Solution:
+    """Solve A u = b, in float32, a PE for each row and column of cells.
+
+    Args:
+        matrix: fluxes between cells, or a stencil of 7 points; symmetric and positive definite.
+        right_side: (rows, columns, depth), float32.
+        iterations: the most.
+        tolerance: ends when the residual's norm is at most this share of the first one.
+        is_preconditioned: by one over the diagonal (Jacobi).
+        arch: ``"wse2"`` or ``"wse3"``.
+
+    Raises:
+        OpenwaferError: shape or type do not fit, or the fabric or a PE's memory is too small.
+    """
+    solver = Solver.PRECONDITIONED if is_preconditioned else Solver.CONJUGATE_GRADIENTS
+    plan = plan_solver(solver, right_side.shape, iterations, arch=arch)
+    return plan.run(matrix, right_side, tolerance)
+
+
+def bicgstab(
+    matrix: Fluxes | Stencil,
     right_side: NDArray[Any],
     iterations: int,
     tolerance: float = 0.0,
     *,
     arch: str = Arch.WSE3,
 ) -> Solution:
-    """Solve A u = b for fluxes between cells, in float32, a PE for each row and column.
+    """Solve A u = b of a matrix that need not be symmetric; see :func:`conjugate_gradients`."""
+    plan = plan_solver(Solver.BICGSTAB, right_side.shape, iterations, arch=arch)
+    return plan.run(matrix, right_side, tolerance)
+
+
+def power_method(
+    matrix: Fluxes | Stencil, vector: NDArray[Any], iterations: int, *, arch: str = Arch.WSE3
+) -> Solution:
+    """The eigenvector of the eigenvalue of the largest magnitude, which the last norm is near to.
 
     Args:
-        fluxes: the matrix; positive definite.
-        right_side: (rows, columns, depth), float32.
-        iterations: the most.
-        tolerance: ends when the residual's norm is at most this share of the first one.
+        matrix: fluxes between cells, or a stencil of 7 points.
+        vector: the first one, of any norm but 0: (rows, columns, depth), float32.
+        iterations: their number.
         arch: ``"wse2"`` or ``"wse3"``.
 
     Raises:
-        OpenwaferError: shape or type do not fit, or the fabric or a PE's memory is too small.
+        OpenwaferError: shape or type do not fit, the vector is zero, or the fabric or a PE's memory
+            is too small.
     """
-    plan = plan_conjugate_gradients(fluxes.storage.shape, iterations, arch=arch)
-    return plan.run(fluxes, right_side, tolerance)
+    plan = plan_solver(Solver.POWER, vector.shape, iterations, arch=arch)
+    norm = float(np.linalg.norm(vector.astype(np.float64)))
+    if not np.isfinite(norm) or norm == 0:
+        raise error(
+            "kernel-values", f"the vector's norm is {norm}", help="give one with a direction"
+        )
+    return plan.run(matrix, (vector / norm).astype(vector.dtype))
