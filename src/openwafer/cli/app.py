@@ -12,6 +12,7 @@ import typer
 import openwafer
 from openwafer.cli import EXIT_INTERRUPTED
 from openwafer.cli.arguments import ConfigFile, NumSystems, Overrides, Run, TrustCode
+from openwafer.cli.cirh import cirh_app
 from openwafer.cli.csl import conform, csl_app
 from openwafer.cli.cszoo import cszoo_app
 from openwafer.cli.environment import restart_with_defaults
@@ -609,5 +610,6 @@ def _tell_result(session: "Session", result: "TrainResult") -> None:
 
 app.command(rich_help_panel=PROGRAM)(conform)
 app.command(rich_help_panel=TRAIN, context_settings=OWN_ARGUMENTS)(python)
+app.add_typer(cirh_app, name="cirh", rich_help_panel=TRAIN)
 app.add_typer(csl_app, name="csl", rich_help_panel=PROGRAM)
 app.add_typer(cszoo_app, name="cszoo", rich_help_panel=TRAIN)

@@ -1,0 +1,145 @@
+"""Each operation of a graph means what torch's own function, or its gradient, does."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.frontends.official.graph import Operation
+from openwafer.training.frontends.official.operators import require_known, run_operation
+from openwafer.training.frontends.official.text import read_graph
+from tests.training.frontends.cirh_graphs import products_with_momentum, sentence
+
+TEXT = products_with_momentum(clips=False)
+
+
+def operation(text: str) -> Operation:
+    arguments = [f"%x{at}: {type_} {{cs.input_name = \"x{at}\"}}" for at, type_ in enumerate(
+        text.partition("(")[2].partition(")")[0].split(", "))]  # fmt: skip
+    function = f"module {{ func @g({', '.join(arguments)}) {{ {text} return }} }}"
+    return read_graph(function, "graph").operations[0]
+
+
+def run(text: str, *operands: torch.Tensor) -> Sequence[torch.Tensor]:
+    return run_operation(operation(text), operands)
+
+
+def values(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def gradients_of(
+    function: Callable[..., torch.Tensor], *operands: torch.Tensor, along: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    held = [one.clone().requires_grad_() for one in operands]
+    return torch.autograd.grad(function(*held), held, along)
+
+
+def test_products_with_dims_of_a_batch() -> None:
+    dims = {"lhs_batching": "[0, 1]", "lhs_contracting": "3", "rhs_batching": "[0, 1]",
+            "rhs_contracting": "2"}  # fmt: skip
+    attributes = ", ".join(
+        f"{name}_dimensions = dense<{at}> : tensor<{2 if at[0] == '[' else 1}xi64>"
+        for name, at in dims.items()
+    )
+    left, right = values(2, 3, 4, 5), values(2, 3, 5, 6)
+    types = "(tensor<2x3x4x5xf32>, tensor<2x3x5x6xf32>) -> tensor<2x3x4x6xf32>"
+    (found,) = run(sentence("%0", "DotGeneral", "%x0, %x1", attributes, types), left, right)
+    assert torch.allclose(found, left @ right, atol=1e-6)
+
+
+def test_the_gradient_of_a_layer_norm() -> None:
+    value, bias, weight, along = values(3, 4), values(4, seed=1), values(4, seed=2), values(3, 4)
+    types = ("(tensor<3x4xf32>, tensor<3x4xf32>, tensor<4xf32>, tensor<4xf32>) -> "
+             "(tensor<3x4xf32>, tensor<4xf32>, tensor<4xf32>)")  # fmt: skip
+    text = sentence("%r, %b, %g", "LayerNormGrad", "%x0, %x1, %x2, %x3", "epsilon = 1.0E-5 : f32",
+                    types)  # fmt: skip
+    found = run(text, along, value, bias, weight)
+    wanted = gradients_of(
+        lambda x, b, w: functional.layer_norm(x, (4,), w, b, 1e-5), value, bias, weight, along=along
+    )
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("approximation", ["NONE", "TANH"])
+def test_the_gradient_of_a_gelu(approximation: str) -> None:
+    value, along = values(3, 4), values(3, 4, seed=1)
+    types = "(tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xf32>"
+    text = sentence("%0", "GeluGrad", "%x0, %x1", f'approximation = "{approximation}"', types)
+    (wanted,) = gradients_of(
+        lambda x: functional.gelu(x, approximate=approximation.lower()), value, along=along
+    )
+    assert torch.allclose(run(text, along, value)[0], wanted, atol=1e-6)
+
+
+def test_cross_entropy_gives_losses_and_their_gradient() -> None:
+    logits, labels = values(3, 4), torch.tensor([2, 0, 3])
+    types = "(tensor<3x4xf32>, tensor<3xi64>) -> (tensor<3xf32>, tensor<3x4xf32>)"
+    text = sentence("%l, %b", "SparseSoftmaxCrossEntropyWithLogits", "%x0, %x1",
+                    "axis = 1 : i64", types)  # fmt: skip
+    losses, gradient = run(text, logits, labels)
+    assert torch.allclose(losses, functional.cross_entropy(logits, labels, reduction="none"))
+    (wanted,) = gradients_of(
+        lambda x: functional.cross_entropy(x, labels, reduction="sum"), logits, along=torch.ones(())
+    )
+    assert torch.allclose(gradient, wanted, atol=1e-6)
+
+
+CASES: dict[str, tuple[str, str, str, Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "Gather": ("axis = 0 : i64, batch_dims = 0 : i64", "(tensor<5x2xf32>, tensor<3xi32>)",
+               "tensor<3x2xf32>", lambda x, at: x[at.long()],
+               (values(5, 2), torch.tensor([4, 0, 4], dtype=torch.int32))),
+    "ScatterNd": ("", "(tensor<5x2xf32>, tensor<3x1xi64>, tensor<3x2xf32>)", "tensor<5x2xf32>",
+                  lambda x, at, rows: x.index_add(0, at[:, 0], rows),
+                  (values(5, 2), torch.tensor([[4], [0], [4]]), values(3, 2))),
+    "BroadcastInDim": ("broadcast_dimensions = dense<1> : tensor<1xi64>", "(tensor<4xf32>)",
+                       "tensor<3x4xf32>", lambda x: x.expand(3, 4), (values(4),)),
+    "Transpose": ("", "(tensor<2x3x4xf32>, tensor<3xi64>)", "tensor<4x2x3xf32>",
+                  lambda x, _: x.permute(2, 0, 1), (values(2, 3, 4), torch.tensor([2, 0, 1]))),
+    "Arange": ("dim = 0 : i64", "(tensor<i64>, tensor<i64>, tensor<i64>)", "tensor<3xi64>",
+               lambda *_: torch.arange(1, 7, 2),
+               (torch.tensor(1), torch.tensor(7), torch.tensor(2))),
+    "Reduce": ('dimensions = dense<0> : tensor<1xi64>, reduce_kind = "MAX"', "(tensor<3x4xf32>)",
+               "tensor<4xf32>", lambda x: x.amax(0), (values(3, 4),)),
+    "L2Norm": ("dims = dense<[0, 1]> : tensor<2xi64>", "(tensor<3x4xf32>)", "tensor<f32>",
+               torch.linalg.norm, (values(3, 4),)),
+    "Compare": ('comparison_direction = "LE"', "(tensor<4xf32>, tensor<4xf32>)", "tensor<4xi1>",
+                torch.le, (values(4), values(4, seed=1))),
+    "Softmax": ("axis = 1 : i64", "(tensor<3x4xf32>)", "tensor<3x4xf32>",
+                lambda x: x.softmax(1), (values(3, 4),)),
+    "Concat": ("axis = 1 : i64", "(tensor<3x1xf32>, tensor<3x2xf32>)", "tensor<3x3xf32>",
+               lambda *x: torch.cat(x, 1), (values(3, 1), values(3, 2))),
+    "Cast": ("Truncate = false", "(tensor<3xf32>)", "tensor<3xbf16>",
+             lambda x: x.to(torch.bfloat16),
+             (values(3),)),
+    "Clamp": ("", "(tensor<3xf32>, tensor<f32>, tensor<f32>)", "tensor<3xf32>", torch.clamp,
+              (values(3), torch.tensor(-torch.inf), torch.tensor(0.1))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_an_operation_means_a_function_of_torch(kind: str) -> None:
+    attributes, operands, result, function, given = CASES[kind]
+    names = ", ".join(f"%x{at}" for at in range(len(given)))
+    text = sentence("%0", kind, names, attributes, f"{operands} -> {result}")
+    assert torch.equal(run(text, *given)[0], function(*given))
+
+
+def test_unknown_operations_are_told_with_count_and_first_line() -> None:
+    text = TEXT.replace("cirh.Sub", "cirh.Fft").replace("cirh.Reduce", "cirh.Sort")
+    with pytest.raises(OpenwaferError) as raised:
+        require_known(read_graph(text, "cirh.mlir"))
+    told = str(raised.value)
+    assert "2 kinds of operations that cannot be run" in told
+    assert "cirh.Sort: 1, the first in line 12" in told
+    assert "cirh.Fft: 2, the first in line 19" in told
+
+
+def test_a_result_of_another_type_is_refused() -> None:
+    text = sentence("%0", "Sqrt", "%x0", "", "(tensor<3xf32>) -> tensor<4xf32>")
+    with pytest.raises(OpenwaferError, match=r"Sqrt gives \(3,\) torch.float32, not tensor<4xf32>"):
+        run(text, values(3))
