@@ -19,7 +19,7 @@ def case(*values: Any, by_default: bool, id: str | None = None) -> ParameterSet:
 def _name(value: object) -> str:
     if isinstance(value, set | frozenset):
         raise TypeError(f"{value} has another order in another process: name it in a dict")
-    return str(value)
+    return getattr(value, "__name__", None) or str(value)
 
 
 def checkerboard(*axes: Iterable[Any] | dict[str, Any], one_in: int = 2) -> list[ParameterSet]:
