@@ -56,7 +56,7 @@ def _operations(graph: "Graph") -> "Table":
     work: Counter[str] = Counter()
     for one in graph.operations:
         work[one.kind] += flops(one, graph.types)
-    table = _table("Operations", "kind", "times", "FLOPs a step", "can be run")
+    table = _table("Operations", "kind", "times", "FLOPs a step", "known")
     for kind, count in counts.most_common():
         is_known = "yes" if kind in MEANINGS else "no"
         of_kind = f"{work[kind]:,}" if work[kind] else "-"

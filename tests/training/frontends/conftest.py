@@ -33,6 +33,12 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    _forget_vendor_names()
     yield
+    _forget_vendor_names()
+
+
+def _forget_vendor_names() -> None:
+    """Drop what a script, or a look for the Model Zoo, has imported under them."""
     for name in [name for name in sys.modules if name.startswith(("cerebras", "modelzoo"))]:
         del sys.modules[name]
