@@ -17,7 +17,7 @@ from tests.cli.command import run_command
 PAGE = Path(__file__).parents[3] / "docs" / "guide" / "debugger.md"
 FILE = re.compile(r"```(?:csl|python)\n((?://|#) (\S+)\n.*?)```", re.DOTALL)
 COMPILATION = re.compile(r"^\$ cslc (.*)$", re.MULTILINE)
-SESSION = re.compile(r"```debug\n(.*?)```", re.DOTALL)
+SESSION = re.compile(r"```text\n(.*?)```", re.DOTALL)
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ class FactorizationPlan:
         """Bound of each element's ``|A - L U|``: ``gamma(num_roundings) * |L| |U|``.
 
         It is the bound of Higham, theorem 9.3, with the roundings of a multiplication by one over
-        the pivot in the place of a division's. No bound says how large |L| |U| is.
+        the pivot in the place of a division's. No bound says how large ``|L| |U|`` is.
 
         Args:
             lower: L, (order, order).
