@@ -1,12 +1,14 @@
 """The decorators of everything that the simulator compiles, and what it needs beyond Python."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+APART: Final[set[str]] = set()
+"""Names of the functions of :func:`apart`."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -16,6 +18,12 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
     It is not cached by itself, only as a part of its callers.
     """
+    return _compiled(function, is_inlined=False)
+
+
+def apart(function: Callable[P, R]) -> Callable[P, R]:
+    """The same for a function that is rarely called: its code stays out of its callers."""
+    APART.add(function.__name__)
     return _compiled(function, is_inlined=False)
 
 

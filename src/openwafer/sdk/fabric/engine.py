@@ -33,6 +33,7 @@ from openwafer.sdk.fabric import (
 )
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import (
+    apart,
     cells_at,
     compiled,
     inlined,
@@ -204,7 +205,7 @@ def step_cores(s: State, run: processor.Run, element: thread.Element) -> None:
     s[w.G_CORES] = kept
 
 
-@compiled
+@apart
 def release_cores(s: State, run: processor.Run) -> None:
     """Let the main threads that the host has stopped do what is left of the cycle."""
     s[w.G_HELD] = 0

@@ -12,6 +12,8 @@ from typing import Any
 
 from numba.core.codegen import JITCodeLibrary
 
+from openwafer.sdk.fabric.compiled import APART
+
 
 class PartLibrary(JITCodeLibrary):  # type: ignore[misc]
     """The code of a function that is only a part of others': not optimized, not made runnable."""
@@ -61,6 +63,8 @@ class WholeLibrary(JITCodeLibrary):  # type: ignore[misc]
             # A function that only this module has can go into its only caller whatever its size.
             if function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"
+            if any(name in function.name for name in APART) and not function.is_declaration:
+                function.add_function_attribute("noinline")
         super()._optimize_final_module()
 
 

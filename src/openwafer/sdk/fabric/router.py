@@ -12,7 +12,7 @@ from typing import Final
 
 from openwafer.sdk.fabric import channel, control, events, queues, route
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.compiled import cells_at, compiled, inlined, lowest_bit
+from openwafer.sdk.fabric.compiled import apart, cells_at, compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import (
     core_row,
     output_slot,
@@ -93,7 +93,7 @@ def can_leave(s: State, pe: int, color: int, wavelet: int) -> bool:
     return True
 
 
-@compiled
+@apart
 def do_ports_take(s: State, pe: int, color: int, directions: int) -> bool:
     """Whether all ports among some directions have time for a wavelet now."""
     for direction in range(4):
@@ -155,7 +155,7 @@ def decide(s: State, pe: int) -> bool:
     return used | late != 0
 
 
-@compiled
+@apart
 def decide_ports(s: State, pe: int) -> bool:
     """List what enters through ports: whether something does, or a port lets something wait."""
     busy = s[router_row(pe) + w.R_BUSY]
@@ -338,7 +338,7 @@ def enter_core(s: State, pe: int, color: int, wavelet: int) -> None:
         queues.note_entry(s, pe, bound, kept, 4)
 
 
-@compiled
+@apart
 def leave_rectangle(s: State, pe: int, color: int, directions: int, wavelet: int) -> None:
     """A wavelet leaves the rectangle: through a port to the host, else it is lost."""
     for direction in range(4):
@@ -368,7 +368,7 @@ def pass_port(s: State, way: int) -> None:
     s[way + w.N_NEXT] = max(s[way + w.N_NEXT], earliest) + s[way + w.N_PERIOD]
 
 
-@compiled
+@apart
 def enter_rectangle(s: State, pe: int, color: int, direction: int) -> None:
     """A word of the host lands at the router behind a port."""
     port = port_row(pe, direction)
