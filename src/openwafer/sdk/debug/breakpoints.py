@@ -61,8 +61,8 @@ class Breakpoints:
     """The breakpoints of a run; `stepping` is the simulation's."""
 
     def __init__(self, program: Program, stepping: Stepping) -> None:
-        self._program = program
         self._stops = stepping
+        stepping.places[:] |= _STEP_BIT
         self._by_number: dict[int, Breakpoint] = {}
         self._lines = _lines(program)
 
@@ -125,16 +125,18 @@ class Breakpoints:
         bits = int(self._stops.pes[pe] & self._stops.places[place]) & ~_STEP_BIT
         return tuple(
             one.number
-            for one in list(self._by_number.values())
+            for one in self._by_number.values()
             if bits >> (one.number - 1) & 1 and _counts(one, pe, looks)
         )
 
-    def step_on(self, pe: int | None) -> None:
-        """Let one PE stop at each of its statements; None for no PE."""
-        self._stops.places[:] |= _STEP_BIT
-        self._stops.pes[:] &= ~_STEP_BIT
-        if pe is not None:
-            self._stops.pes[pe] |= _STEP_BIT
+    @contextmanager
+    def each_statement_of(self, pe: int) -> Iterator[None]:
+        """Stop at each statement of a PE within it, too."""
+        self._stops.pes[pe] |= _STEP_BIT
+        try:
+            yield
+        finally:
+            self._stops.pes[pe] &= ~_STEP_BIT
 
     @contextmanager
     def silent(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from typing import IO, Final
 from openwafer.diagnostics import OpenwaferError, counted, error
 from openwafer.sdk.debug.session import Debugger, Halt, Reason
 from openwafer.sdk.debug.stack import Frame
-from openwafer.sdk.program.debug_info import Place
+from openwafer.sdk.program.debug_info import Place, Source
 from openwafer.sdk.program.sources import file_digest
 
 _AROUND: Final = 4
@@ -42,7 +42,8 @@ class Console(cmd.Cmd):
         self._program = debugger.program
         self._pe = 0
         self._depth = 0
-        self._stale: dict[str, bool] = {}
+        self._sources = {one.name: one for one in self._program.debug.sources}
+        self._compared: set[str] = set()
 
     # How lines are taken.
 
@@ -214,8 +215,7 @@ class Console(cmd.Cmd):
     def do_list(self, _rest: str) -> None:
         """list: the source around the present line."""
         place = self._present()
-        texts = {one.name: one for one in self._program.debug.sources}
-        source = texts.get(place.file)
+        source = self._sources.get(place.file)
         if source is None:
             raise error("debug-no-source", f"the program does not hold the source {place.file}")
         lines = source.text.splitlines()
@@ -263,20 +263,20 @@ class Console(cmd.Cmd):
         self._show_line(place)
 
     def _show_line(self, place: Place) -> None:
-        for source in self._program.debug.sources:
-            lines = source.text.splitlines()
-            if source.name == place.file and place.line <= len(lines):
-                self._say(f"{place.line:5} {lines[place.line - 1]}")
-                self._tell_stale(source.name, source.path, source.digest)
+        source = self._sources.get(place.file)
+        lines = source.text.splitlines() if source is not None else []
+        if source is not None and place.line <= len(lines):
+            self._say(f"{place.line:5} {lines[place.line - 1]}")
+            self._tell_stale(source)
 
-    def _tell_stale(self, name: str, path: str, digest: str) -> None:
+    def _tell_stale(self, source: Source) -> None:
         """Say once that a file is not what was compiled."""
-        if name in self._stale:
+        if source.name in self._compared:
             return
-        file = Path(path)
-        self._stale[name] = file.is_file() and file_digest(file) != digest
-        if self._stale[name]:
-            self._say(f"{path} has changed since: lines are those of what was compiled")
+        self._compared.add(source.name)
+        file = Path(source.path)
+        if file.is_file() and file_digest(file) != source.digest:
+            self._say(f"{file} has changed since: lines are those of what was compiled")
 
 
 _SHORT: Final = {

@@ -5,6 +5,7 @@ They are written as in CSL: names, ``a[2]``, ``s.field``, ``p.*``, ``&x``, arith
 """
 
 import ast
+import functools
 import operator
 import re
 from collections.abc import Callable
@@ -55,12 +56,7 @@ class Evaluator:
 
         Raises OpenwaferError where it is none, or a name has no value.
         """
-        written = re.sub(r"!(?!=)", " not ", expression.strip()).replace(".*", f".{_POINTED}")
-        written = re.sub(r"(?<![\w\])])&\s*(?=[A-Za-z_])", f"{_ADDRESS}.", written)
-        try:
-            tree = ast.parse(written.strip(), mode="eval").body
-        except SyntaxError as cause:
-            raise _refused(expression, "it cannot be read") from cause
+        tree = _read(expression)
         try:
             return self._of(tree, expression)
         except (TypeError, ValueError, ArithmeticError) as cause:
@@ -150,6 +146,17 @@ class Evaluator:
         sides = (self._number(self._of(one, whole)) for one in (left, right))
         result: Number = _OPERATORS[type(op)](*sides)
         return result
+
+
+@functools.lru_cache(maxsize=64)
+def _read(expression: str) -> ast.expr:
+    """An expression as Python's, once for all hits of a breakpoint."""
+    written = re.sub(r"!(?!=)", " not ", expression.strip()).replace(".*", f".{_POINTED}")
+    written = re.sub(r"(?<![\w\])])&\s*(?=[A-Za-z_])", f"{_ADDRESS}.", written)
+    try:
+        return ast.parse(written.strip(), mode="eval").body
+    except SyntaxError as cause:
+        raise _refused(expression, "it cannot be read") from cause
 
 
 def _refused(expression: str, why: str) -> Exception:

@@ -55,10 +55,6 @@ class PeLook:
         seen = {one.name: one for one in own if self._is_in_scope(one, here)}
         return list(seen.values())
 
-    def globals(self) -> list[VariableInfo]:
-        """Variables at the top of the image's files."""
-        return self._globals
-
     def find(self, name: str) -> Value | None:
         """The value of a name; None where nothing is called so.
 

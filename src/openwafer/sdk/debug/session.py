@@ -211,7 +211,6 @@ class Debugger:
 
     def go_on(self) -> Halt:
         """Run until a breakpoint, or to the end."""
-        self.breakpoints.step_on(None)
         return self._go_on(self._at_breakpoint)
 
     def run_to_cycle(self, cycle: int) -> Halt:
@@ -223,9 +222,12 @@ class Debugger:
         if cycle < self.simulator.cycle:
             self._go_back(self._kept_before(cycle)[0])
             decide = _never
-        self.breakpoints.step_on(None)
-        self.simulator.look_at(cycle, lambda: self._hub.switch(Halt(Reason.CYCLE, cycle)))
+        self._stand_at(cycle)
         return self._go_on(decide)
+
+    def _stand_at(self, cycle: int) -> None:
+        """Let the run stand still at the end of a cycle."""
+        self.simulator.look_at(cycle, lambda: self._hub.switch(Halt(Reason.CYCLE, cycle)))
 
     def step(self, pe: int, most_frames: int | None = None) -> Halt:
         """Run to the PE's next statement, on another line or in another function.
@@ -234,25 +236,23 @@ class Debugger:
             pe: its number; other PEs go on as far as time does.
             most_frames: statements of functions that are called more deeply are none; None for any.
         """
-        self.breakpoints.step_on(pe)
-        before = self._line(pe) if self.halt.pe == pe else None
+        before = self._line(self.frames(pe)) if self.halt.pe == pe else None
 
         def decide(stopped: dict[int, int]) -> Halt | None:
             at_breakpoint = self._at_breakpoint(stopped)
             if at_breakpoint is not None or pe not in stopped:
                 return at_breakpoint
-            is_deep = most_frames is not None and len(self.frames(pe)) > most_frames
-            if is_deep or self._line(pe) == before:
+            frames = self.frames(pe)
+            is_deep = most_frames is not None and len(frames) > most_frames
+            if is_deep or self._line(frames) == before:
                 return None
             return self._at(Reason.STEP, pe, stopped[pe])
 
-        halt = self._go_on(decide)
-        self.breakpoints.step_on(None)
-        return halt
+        with self.breakpoints.each_statement_of(pe):
+            return self._go_on(decide)
 
-    def _line(self, pe: int) -> tuple[object, ...]:
+    def _line(self, frames: Sequence[Frame]) -> tuple[object, ...]:
         """What is the same while a PE's code stays in one line of one call."""
-        frames = self.frames(pe)
         if not frames:
             return ()
         place = self.program.places[frames[0].place]
@@ -314,22 +314,23 @@ class Debugger:
 
     def _last_hit_before(self, here: Halt) -> Halt | None:
         """Run up to a halt; gives the last breakpoint on the way."""
-        found: list[Halt] = []
+        found: Halt | None = None
         stepping = self.simulator.stepping
-        if here.pe is not None:
+        if here.pe is None:
+            self._stand_at(here.cycle)
+        else:
             stepping.stop_before(here.pe, here.statement)
 
         def decide(stopped: dict[int, int]) -> Halt | None:
-            is_here = here.pe in stopped and stepping.statements(here.pe) == here.statement
-            if is_here or self.simulator.cycle > here.cycle:
-                return Halt(Reason.CYCLE, self.simulator.cycle)
-            found[:] = filter(None, [self._at_breakpoint(stopped) or next(iter(found), None)])
+            nonlocal found
+            if here.pe in stopped and stepping.statements(here.pe) == here.statement:
+                return here
+            found = self._at_breakpoint(stopped) or found
             return None
 
-        self.breakpoints.step_on(None)
         self._go_on(decide)
         stepping.stop_before(-1, 0)
-        return found[0] if found else None
+        return found
 
     # Looking.
 

@@ -224,7 +224,7 @@ class Engine(Machine):
         self.state[w.G_HAS_PLANS] = options.has_plans
         self.state[w.G_HAS_ACCOUNT] = options.has_account
         place_ports(self.tables, program, options.edge)
-        self._stepping = Stepping(self.state, num_pes, len(program.places))
+        self._stepping = Stepping(self.state, self.tables, num_pes, len(program.places))
         if options.is_stepped:
             self._stepping.begin()
         if options.is_checked:

@@ -20,6 +20,7 @@ class Stepping:
 
     Args:
         state: of the machine, which has one band.
+        tables: its views.
         num_pes: how many PEs it has.
         num_places: how many places its program has.
 
@@ -28,9 +29,9 @@ class Stepping:
         places: 64 bits of each place of the program, by its number.
     """
 
-    def __init__(self, state: Array, num_pes: int, num_places: int) -> None:
+    def __init__(self, state: Array, tables: Tables, num_pes: int, num_places: int) -> None:
         self._state = state
-        self._tables = Tables(state)
+        self._tables = tables
         self._masks = np.zeros(num_pes + num_places, np.int64)
         self.pes: Final[NDArray[np.int64]] = self._masks[:num_pes]
         self.places: Final[NDArray[np.int64]] = self._masks[num_pes:]

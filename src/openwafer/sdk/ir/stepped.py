@@ -2,9 +2,9 @@
 
 Where the line changes stands ``step``: there code asks the machine to go on, which it does once
 that cycle has come. So code is never further ahead of the fabric than a statement, and at its begin
-it is not ahead at all. All functions may wait, so their variables lie
-in frames of the PE's memory. Its time, its data and what it sends are those of code that is not
-stepped; only the words of the stack differ.
+it is not ahead at all. All functions may wait, so their variables lie in frames of the PE's memory.
+Its time, its data and what it sends are those of code that is not stepped; only the words of the
+stack differ.
 """
 
 from collections.abc import Iterator, Sequence
