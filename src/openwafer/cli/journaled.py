@@ -36,8 +36,7 @@ def journaled(
     program at all, or not that of the folder.
     """
     from openwafer.sdk.host import read_program
-    from openwafer.sdk.host.journal import JOURNAL_VARIABLE
-    from openwafer.sdk.profile.recorded import runs_in
+    from openwafer.sdk.host.journal import JOURNAL_VARIABLE, runs_in
 
     with TemporaryDirectory() as folder:
         environment = {**os.environ, **_commands(), JOURNAL_VARIABLE: folder}

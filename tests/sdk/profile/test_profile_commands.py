@@ -13,7 +13,7 @@ import pytest
 import openwafer.sdk as wafer
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.host import journal as journals
-from openwafer.sdk.profile.recorded import profile_of_journal, runs_in
+from openwafer.sdk.profile.recorded import profile_of_journal
 from openwafer.sdk.profile.tables import by_line
 from tests.cli.command import run_command
 from tests.sdk.door.small_program import small_program
@@ -163,9 +163,9 @@ def test_a_script_without_the_program_that_is_asked_for_is_told(
         pass
     (tmp_path / "other").mkdir()
     other = small_program(tmp_path / "other", 1, 1).program
-    ((program, _),) = runs_in(tmp_path)
+    ((program, _),) = journals.runs_in(tmp_path)
     assert program.images[0].name.startswith("pe.csl")
     with pytest.raises(OpenwaferError, match="the script has run other programs"):
-        runs_in(tmp_path, other)
+        journals.runs_in(tmp_path, other)
     with pytest.raises(OpenwaferError, match="has run no program"):
-        runs_in(folder / "out")
+        journals.runs_in(folder / "out")

@@ -23,7 +23,7 @@ from openwafer.sdk.host.checks import Warnings
 from openwafer.sdk.host.journal import Journal
 from openwafer.sdk.host.operations import Interpreter
 from openwafer.sdk.host.pe_code import Form
-from openwafer.sdk.host.replay import redo, require_program
+from openwafer.sdk.host.replay import redo
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.program.debug_info import FrameTable
 from openwafer.sdk.program.program import Program, with_frames
@@ -110,7 +110,7 @@ class Debugger:
         spacing: int = 10_000,
         most_snapshots: int = 64,
     ) -> None:
-        require_program(journal, program)
+        journal.require_program(program)
         self._journal = journal
         self.simulator, self._code = journal.rules.machine_of(program, 1, form=Form.STEPPED)
         native: NativeCode = self._code.alive

@@ -33,6 +33,7 @@ from openwafer.sdk.host.operations import (
 )
 from openwafer.sdk.host.rules import Rules
 from openwafer.sdk.program import file
+from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.environment import next_path
 from openwafer.sdk.program.program import Program
 
@@ -43,6 +44,10 @@ JOURNAL_VARIABLE: Final = "OPENWAFER_JOURNAL"
 and its program beside."""
 
 _NAMES: Final = MappingProxyType({kind: name for name, kind in OPERATIONS.items()})
+
+
+_GIVEN: Final = CopyTo | Send | SendPort
+"""Operations with words of the host."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,16 @@ class Journal:
     def num_ended(self) -> int:
         """How many operations came to an end, also by an error."""
         return len(self.entries) - (self.interrupted_at is not None)
+
+    def require_program(self, program: Program) -> None:
+        """Raise OpenwaferError where it is of another program."""
+        found = digest_of(program)
+        if self.program != found:
+            raise error(
+                "journal-of-other-program",
+                f"the journal is of the program {self.program}, and this is {found}",
+                help="replay it with the program that the run was of, compiled in the same way",
+            )
 
     @property
     def last_cycle(self) -> int:
@@ -196,6 +211,38 @@ def program_beside(folder: Path, digest: str) -> Path:
     return folder / f"{digest}.program.zip"
 
 
+def runs_in(folder: Path, program: Program | None = None) -> list[tuple[Program, Journal]]:
+    """Runs whose journals lie in a folder, in their order, each with its program.
+
+    Args:
+        folder: of journals, with the programs beside them.
+        program: only its runs; None for those of all programs.
+
+    Raises:
+        OpenwaferError: there is no run, or none of the program.
+    """
+    kept = kept_in(folder)
+    if not kept:
+        raise error(
+            "profile-no-run",
+            "the script has run no program on the simulated fabric",
+            help="run a script that loads a program and runs it: SdkRuntime(...).load(), run()",
+        )
+    if program is None:
+        return [(file.read(program_beside(folder, one.program)), one) for one in kept]
+    wanted = digest_of(program)
+    runs = [(program, one) for one in kept if one.program == wanted]
+    if not runs:
+        others = ", ".join(sorted({one.program[:12] for one in kept}))
+        raise error(
+            "profile-foreign-run",
+            f"the script has run other programs, {others}, and none is {wanted[:12]}, the one that"
+            " was asked for",
+            help="name the folder that the script runs, as it is compiled now",
+        )
+    return runs
+
+
 def keep_program(program: Program, digest: str, folder: Path) -> None:
     """Write a program beside the journals of its runs, once."""
     path = program_beside(folder, digest)
@@ -214,7 +261,7 @@ def _hash(data: bytes) -> str:
 
 def _kept(operation: Operation) -> Operation:
     """The same with words of its own, as the script may write to its arrays later."""
-    if not isinstance(operation, CopyTo | Send | SendPort):
+    if not isinstance(operation, _GIVEN):
         return operation
     words = operation.words.copy()
     words.flags.writeable = False
@@ -242,14 +289,14 @@ def _line(entry: Entry) -> _Line:
         _NAMES[type(operation)],
         entry.cycle,
         {name: getattr(operation, name) for name in names},
-        operation.words.shape if isinstance(operation, CopyTo | Send | SendPort) else (),
+        operation.words.shape if isinstance(operation, _GIVEN) else (),
         entry.result,
         entry.failure,
     )
 
 
 def _words_of(operation: Operation) -> Words:
-    if isinstance(operation, CopyTo | Send | SendPort):
+    if isinstance(operation, _GIVEN):
         return np.ascontiguousarray(operation.words, "<u4")
     return np.zeros(0, "<u4")
 

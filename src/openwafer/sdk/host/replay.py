@@ -17,7 +17,6 @@ from openwafer.sdk.host.pe_code import MAX_THREADS, Form, PeCode
 from openwafer.sdk.host.record import CarryOut, RecordOptions, record_options, recorded, scope_of
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.time_bins import bins_of
-from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.program import Program
 
 DIVERGED: Final = "journal-diverged"
@@ -74,7 +73,7 @@ def replay(
     options = record_options(record)
     if not isinstance(journal, Journal):
         journal = journals.read(path_of(journal, "journal"))
-    require_program(journal, program)
+    journal.require_program(program)
     simulator, code = journal.rules.machine_of(
         program,
         MAX_THREADS,
@@ -99,17 +98,6 @@ def replay(
         return Replayed(simulator, tuple(results), code)
     booked = BookedRun(program, simulator, counters, bins, interpreter.failure)
     return Replayed(simulator, tuple(results), code, booked)
-
-
-def require_program(journal: Journal, program: Program) -> None:
-    """Raise OpenwaferError where a journal is of another program."""
-    found = digest_of(program)
-    if found != journal.program:
-        raise error(
-            "journal-of-other-program",
-            f"the journal is of the program {journal.program}, and this is {found}",
-            help="replay it with the program that the run was of, compiled in the same way",
-        )
 
 
 def redo(

@@ -4,17 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from openwafer.diagnostics import error
 from openwafer.sdk.host import Region, read_record, replay
-from openwafer.sdk.host import journal as journals
-from openwafer.sdk.host.journal import Journal, program_beside
+from openwafer.sdk.host.journal import Journal
 from openwafer.sdk.host.operations import interruption
 from openwafer.sdk.profile.critical_path import critical_path
 from openwafer.sdk.profile.model import Profile
 from openwafer.sdk.profile.taking import Grouping, check_groups, profile_of
 from openwafer.sdk.profile.traffic import with_traffic
-from openwafer.sdk.program import file as programs
-from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.program import Program
 
 
@@ -57,35 +53,3 @@ def profile_of_journal(
     if journal.interrupted_at is None:
         return profile
     return replace(profile, failure=interruption(journal.interrupted_at))
-
-
-def runs_in(folder: Path, program: Program | None = None) -> list[tuple[Program, Journal]]:
-    """Runs whose journals lie in a folder, in their order, each with its program.
-
-    Args:
-        folder: of journals, with the programs beside them.
-        program: only its runs; None for those of all programs.
-
-    Raises:
-        OpenwaferError: there is no run, or none of the program.
-    """
-    kept = journals.kept_in(folder)
-    if not kept:
-        raise error(
-            "profile-no-run",
-            "the script has run no program on the simulated fabric",
-            help="profile a script that loads a program and runs it: SdkRuntime(...).load(), run()",
-        )
-    if program is None:
-        return [(programs.read(program_beside(folder, one.program)), one) for one in kept]
-    wanted = digest_of(program)
-    runs = [(program, one) for one in kept if one.program == wanted]
-    if not runs:
-        others = ", ".join(sorted({one.program[:12] for one in kept}))
-        raise error(
-            "profile-foreign-run",
-            f"the script has run other programs, {others}, and none is {wanted[:12]}, the one that"
-            " was asked for",
-            help="name the folder that the script runs, as it is compiled now",
-        )
-    return runs
