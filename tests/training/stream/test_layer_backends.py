@@ -13,7 +13,12 @@ from torch import Tensor, nn
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.frontends import stream_weights
 from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.stream.device.layer_backend import LayerKernel, OwnKernel, not_computed
+from openwafer.training.stream.device.layer_backend import (
+    TORCH,
+    LayerKernel,
+    OwnKernel,
+    not_computed,
+)
 from openwafer.training.stream.stream_options import StreamOptions
 from tests.training.stream.both_loops import STREAMED
 
@@ -124,3 +129,38 @@ def test_weights_of_a_backend_cannot_be_resident() -> None:
     options = replace(options_of(NumpyBackend(), Activations.KEEP), mode=Mode.RESIDENT)
     with pytest.raises(OpenwaferError, match="backend-mode"):
         train(Model(), options)
+
+
+class Routed(nn.Linear):
+    """Has weights of its own beside layers inside it."""
+
+    def __init__(self, size: int, out: int) -> None:
+        super().__init__(size, out)
+        self.experts = nn.ModuleList(nn.Linear(out, out) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        return torch.stack([expert(y) for expert in self.experts]).sum(0)
+
+
+class InnerByNumpy(NumpyBackend):
+    """Leaves the layers that are in no other one to torch."""
+
+    def kernel(self, layer: str, module: nn.Module) -> LayerKernel:
+        is_inner = ".experts." in layer
+        return super().kernel(layer, module) if is_inner else TORCH.kernel(layer, module)
+
+
+def test_a_layer_inside_another_one_has_its_kernel_where_it_is_called_by_itself() -> None:
+    backend, model, x = InnerByNumpy(), Model(Routed), torch.ones(4, SIZE, dtype=torch.double)
+    expert = model.layers[1].get_submodule("experts.1")
+    expected = expert(x)
+    optimizer = torch.optim.SGD(model.parameters())
+    options = options_of(backend, Activations.KEEP)
+    with stream_weights(model, optimizer, device_memory="1MiB", options=options):
+        model(x).backward()
+        assert not backend.calls
+        expert(x).sum().backward()
+        with torch.no_grad():
+            assert torch.equal(expert(x), expected)
+    assert backend.calls == {"compute": 2, "backward": 1}

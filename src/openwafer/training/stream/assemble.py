@@ -23,7 +23,7 @@ from openwafer.training.plan_record import (
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.store.parameter_store import ParameterStore, Tier, closed_on_error
 from openwafer.training.stream.device.device import Device
-from openwafer.training.stream.device.layer_backend import TORCH, kernels_of
+from openwafer.training.stream.device.layer_backend import TORCH, check_kernels
 from openwafer.training.stream.execute.execution import (
     Execution,
     StepContext,
@@ -369,7 +369,7 @@ def _plan_run(
     if given.systems > 1:
         refuse_systems(plan)
     refuse_uses(model, plan)
-    kernels_of(plan.split, model, device.backend)
+    check_kernels(plan.split, model, device.backend)
     speculates = given.keeps_gradients and request.timing is UpdateTiming.ON_PUSH
     owners = owners_of(plan.layouts, given.systems, given.options.store_systems)
     shares = _shares(plan.layouts, given, plan.mode, has_folder=folder is not None)

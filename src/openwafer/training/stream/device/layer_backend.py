@@ -55,7 +55,9 @@ class LayerBackend(Protocol):
     """Knows who computes which layer."""
 
     def kernel(self, layer: str, module: nn.Module) -> LayerKernel:
-        """What computes a layer. It is asked for when a step is planned, and for each execution.
+        """What computes a layer.
+
+        It is asked for when a step is planned, and where an execution first comes to the layer.
 
         Raises:
             OpenwaferError: ``layer-not-computed``.
@@ -75,19 +77,15 @@ class _Torch:
         return call.by_torch()
 
 
-def kernels_of(
-    split: Partition, model: nn.Module, backend: LayerBackend
-) -> Mapping[str, LayerKernel]:
-    """What computes each layer, by its name.
-
-    A layer inside another one is computed by whoever computes that one.
+def check_kernels(split: Partition, model: nn.Module, backend: LayerBackend) -> None:
+    """See that every layer is computed; one inside another by whoever computes that one.
 
     Raises:
         OpenwaferError: ``layer-not-computed``.
     """
-    modules = dict(model.named_modules(remove_duplicate=False))
-    outer = [layer.name for layer in split.modules if layer.parent is None]
-    return {name: backend.kernel(name, modules[name]) for name in outer}
+    for layer in split.modules:
+        if layer.parent is None:
+            backend.kernel(layer.name, model.get_submodule(layer.name))
 
 
 TORCH: Final[LayerBackend] = _Torch()

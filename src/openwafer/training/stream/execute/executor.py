@@ -18,7 +18,7 @@ One state machine: :class:`~openwafer.training.stream.execute.passes.Phase` name
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from weakref import ReferenceType, ref
 
@@ -27,12 +27,7 @@ from torch import nn
 
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream.device.device import Recorder
-from openwafer.training.stream.device.layer_backend import (
-    TORCH,
-    LayerBackend,
-    LayerCall,
-    kernels_of,
-)
+from openwafer.training.stream.device.layer_backend import TORCH, LayerBackend, LayerCall
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.activations import Call, Frame, frame_for
 from openwafer.training.stream.execute.arriving_gradients import (
@@ -215,7 +210,8 @@ class Executor:
         self._layers = {layer.name: layer for layer in split.layers}
         modules = dict(model.named_modules(remove_duplicate=False))
         self._modules = {layer.name: modules[layer.name] for layer in split.modules}
-        self._kernels = kernels_of(split, model, backend)
+        # Also of a layer inside another one, which a script may call by itself.
+        self._kernel_of = cache(lambda name: backend.kernel(name, modules[name]))
         self.micro_batch = 0
         self._marked: list[object] = []
         self._backward_visit: tuple[PassLog, int] | None = None
@@ -659,7 +655,7 @@ class Executor:
 
     def _run_framed(self, layer: Layer, visit: int, function: Function, arguments: Any) -> Any:
         args, kwargs = arguments
-        kernel = self._kernels[layer.name]
+        kernel = self._kernel_of(layer.name)
         layer_call = LayerCall(layer.name, self._modules[layer.name], function, args, kwargs)
         if not torch.is_grad_enabled():
             return kernel.forward(layer_call)
@@ -681,7 +677,7 @@ class Executor:
             try:
                 name = layer.name
                 again = LayerCall(name, self._modules[name], function, args, kwargs)
-                return self._kernels[name].recompute(again)
+                return self._kernel_of(name).recompute(again)
             finally:
                 self._leave_phase(Phase.RECOMPUTE, outside)
 
