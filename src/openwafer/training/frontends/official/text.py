@@ -4,7 +4,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from openwafer.diagnostics import error
 from openwafer.source import SourceText, Span
@@ -35,6 +35,7 @@ _TOKEN: Final = re.compile(
 )
 # How the bits of a number are written where decimals do not say it: infinities and NaN.
 _FLOATS: Final = {"f16": ("<H", "<e"), "f32": ("<I", "<f"), "f64": ("<Q", "<d")}
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,8 @@ class _Reader:
         if not self._takes(text):
             self._refuse_next(f"{text!r}")
 
-    def _list_of(self, read: Callable[[], object], end: str) -> list[object]:
-        found: list[object] = []
+    def _list_of(self, read: Callable[[], Read], end: str) -> list[Read]:
+        found: list[Read] = []
         while not self._takes(end):
             if found:
                 self._expect(",")
@@ -143,11 +144,7 @@ class _Reader:
         self._expect("func")
         name = self._take("symbol", "the function's name").text[1:]
         self._expect("(")
-        arguments: list[Argument] = []
-        while not self._takes(")"):
-            if arguments:
-                self._expect(",")
-            arguments.append(self._argument())
+        arguments = self._list_of(self._argument, ")")
         outputs = self._outputs() if self._takes("->") else {}
         if self._takes("attributes"):
             self._attributes()
@@ -170,17 +167,12 @@ class _Reader:
     def _outputs(self) -> dict[str, int]:
         """The names of what closures read, with their places among the returned values."""
         self._expect("(")
-        named: dict[str, int] = {}
-        place = 0
-        while not self._takes(")"):
-            if place:
-                self._expect(",")
-            self._type()
-            name = self._attributes().get("cs.output_name")
-            if isinstance(name, str):
-                named[name] = place
-            place += 1
-        return named
+        names = self._list_of(self._output_name, ")")
+        return {name: place for place, name in enumerate(names) if isinstance(name, str)}
+
+    def _output_name(self) -> object:
+        self._type()
+        return self._attributes().get("cs.output_name")
 
     def _argument(self) -> Argument:
         token = self._take("value", "an argument")
@@ -257,12 +249,7 @@ class _Reader:
     def _types(self) -> tuple[TensorType, ...]:
         if not self._takes("("):
             return (self._type(),)
-        found: list[TensorType] = []
-        while not self._takes(")"):
-            if found:
-                self._expect(",")
-            found.append(self._type())
-        return tuple(found)
+        return tuple(self._list_of(self._type, ")"))
 
     def _type(self) -> TensorType:
         token = self._take("type", "a type tensor<...>")
@@ -279,14 +266,12 @@ class _Reader:
     def _attributes(self) -> dict[str, Attribute]:
         if not self._takes("{"):
             return {}
-        found: dict[str, Attribute] = {}
-        while not self._takes("}"):
-            if found:
-                self._expect(",")
-            kind = "string" if self._next.kind == "string" else "word"
-            name = self._take(kind, "an attribute's name").text.strip('"')
-            found[name] = self._attribute() if self._takes("=") else True
-        return found
+        return dict(self._list_of(self._named_attribute, "}"))
+
+    def _named_attribute(self) -> tuple[str, Attribute]:
+        kind = "string" if self._next.kind == "string" else "word"
+        name = self._take(kind, "an attribute's name").text.strip('"')
+        return name, self._attribute() if self._takes("=") else True
 
     def _attribute(self) -> Attribute:
         match self._next:
@@ -306,7 +291,7 @@ class _Reader:
                 return self._attributes()
             case _Token("sign", "["):
                 self._expect("[")
-                return self._list_of(self._attribute, "]")  # type: ignore[return-value]
+                return self._list_of(self._attribute, "]")
             case _:
                 return self._refuse_next("an attribute's value")
 
