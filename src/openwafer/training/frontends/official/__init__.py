@@ -1,1 +1,1 @@
-"""The vendor's public front end on our engine: the graph that it writes, read, planned and run."""
+"""The vendor's public front end on our engine: the graph that it writes, read and planned."""

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 import torch
 
-from openwafer.diagnostics import counted, error
+from openwafer.diagnostics import error
 from openwafer.training.frontends.official.graph import (
     Attributes,
     Dense,
@@ -32,21 +32,6 @@ def unknown_operations(graph: Graph) -> dict[str, list[int]]:
         if one.kind not in MEANINGS:
             found.setdefault(one.kind, []).append(one.line)
     return found
-
-
-def require_known(graph: Graph) -> None:
-    """Raise `cirh-operations` for what no meaning is known of: how often, and the first line."""
-    found = unknown_operations(graph)
-    if not found:
-        return
-    first = next(one for one in graph.operations if one.kind in found)
-    raise error(
-        "cirh-operations",
-        f"the graph has {counted(len(found), 'kind')} of operations that cannot be run",
-        span=first.span,
-        notes=tuple(f"{kind}: {len(at)}, the first in line {at[0]}" for kind, at in found.items()),
-        help="write that part of the model with other operators",
-    )
 
 
 def run_operation(operation: Operation, operands: Tensors) -> tuple[torch.Tensor, ...]:

@@ -9,10 +9,9 @@ the same operation from the same values.
 
 import heapq
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 from openwafer.training.frontends.official.graph import Argument, Graph, Operation
@@ -58,19 +57,10 @@ class StepPlan:
             do for a norm; by name, the layer with which they wait.
     """
 
-    graph: Graph
     records: Mapping[str, tuple[Argument, ...]]
     derived: Mapping[str, Operation]
     visits: tuple[Visit, ...]
     waiting: Mapping[str, str]
-
-    @cached_property
-    def num_uses(self) -> Mapping[str, int]:
-        """By value that is not derived, how many nodes use it; an output is used once more."""
-        nodes = (node for visit in self.visits for node in visit.nodes)
-        found = Counter(one for node in nodes for one in inputs_of(node, self.derived))
-        found.update(self.graph.returned[place] for place in self.graph.outputs.values())
-        return found
 
     def layer_bytes(self, layer: str) -> int:
         """Bytes of a layer's weights."""
@@ -112,7 +102,7 @@ def plan_step(graph: Graph) -> StepPlan:
     frozen = {layer: tuple(held) for layer, held in records.items()}
     updating = {id(nodes[at]) for at in updates}
     waiting = _waiting(visits, updating, derived)
-    return StepPlan(graph, frozen, derived, tuple(visits), waiting)
+    return StepPlan(frozen, derived, tuple(visits), waiting)
 
 
 def inputs_of(node: Node, derived: Mapping[str, Operation]) -> tuple[str, ...]:
