@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import nn
 from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
 from openwafer.training.frontends.present import amp
 from openwafer.training.frontends.present.backends import Backend
-from openwafer.training.store.update_rules.optimizers import parameters_of
 
 
 @dataclass
@@ -63,7 +61,4 @@ class MixedPrecision:
 
     def clip_gradients(self, optimizer: Optimizer) -> None:
         """Clip what an optimizer is about to take."""
-        if self.max_gradient_norm is not None:
-            nn.utils.clip_grad_norm_(parameters_of(optimizer), self.max_gradient_norm)
-        elif self.max_gradient_value is not None:
-            nn.utils.clip_grad_value_(parameters_of(optimizer), self.max_gradient_value)
+        amp.clip_gradients(optimizer, self.max_gradient_norm, self.max_gradient_value)

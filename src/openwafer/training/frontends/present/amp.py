@@ -116,8 +116,7 @@ class GradScaler(UnscaledLoss):
 
     def step(self, optimizer: Optimizer) -> Any:
         """Clip the gradients where that was asked for, and take the optimizer's step."""
-        if self.max_gradient_norm is not None:
-            nn.utils.clip_grad_norm_(parameters_of(optimizer), self.max_gradient_norm)
+        clip_gradients(optimizer, self.max_gradient_norm)
         return super().step(optimizer)
 
     def get_num_skipped_steps(self) -> torch.Tensor:
@@ -131,6 +130,16 @@ class GradScaler(UnscaledLoss):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the scale that :meth:`state_dict` gave."""
         self.loss_scale = state_dict.get("loss_scale", self.loss_scale)
+
+
+def clip_gradients(
+    optimizer: Optimizer, most_norm: float | None, most_value: float | None = None
+) -> None:
+    """Clip what an optimizer is about to take: to a norm, or each element, or not at all."""
+    if most_norm is not None:
+        nn.utils.clip_grad_norm_(parameters_of(optimizer), most_norm)
+    elif most_value is not None:
+        nn.utils.clip_grad_value_(parameters_of(optimizer), most_value)
 
 
 def optimizer_step(
@@ -163,10 +172,7 @@ def optimizer_step(
     grad_scaler.scale(loss).backward()
     for one in optimizers:
         grad_scaler.unscale_(one)
-        if max_gradient_norm is not None:
-            nn.utils.clip_grad_norm_(parameters_of(one), max_gradient_norm)
-        elif max_gradient_value is not None:
-            nn.utils.clip_grad_value_(parameters_of(one), max_gradient_value)
+        clip_gradients(one, max_gradient_norm, max_gradient_value)
     for one in optimizers:
         grad_scaler.step(one)
     grad_scaler.update()
