@@ -115,13 +115,11 @@ def _read_dataclass(node: Node, cls: type[Config], place: Span) -> Config:
     known = {key: entry for key, entry in node.entries.items() if key in fields}
 
     def refuse(key: str, entry: Entry) -> Config:
-        help = elsewhere.get(key) or did_you_mean(key, fields)
-        raise error("config-unknown-key", f"no key '{key}' here", span=entry.key_span, help=help)
+        raise unknown_key(key, entry, fields, help=elsewhere.get(key, ""))
 
     def require_all() -> None:
         if missing:
-            message = f"missing here: {', '.join(missing)}"
-            raise error("config-missing-key", message, span=place)
+            raise missing_keys(missing, place)
 
     def read_known() -> Config:
         readers: list[Callable[[], object]] = [
@@ -164,22 +162,40 @@ def read_arguments(
 
     def read_entry(key: str, entry: Entry) -> object:
         if key not in known and not takes_all:
-            help = did_you_mean(key, known)
-            raise error(
-                "config-unknown-key", f"no key '{key}' here", span=entry.key_span, help=help
-            )
+            raise unknown_key(key, entry, known)
         kind = hints.get(key, object)
         return _read(entry.value, kind if _is_readable(kind) else object, entry.place)
 
     def require_all() -> None:
         if missing:
-            raise error("config-missing-key", f"missing here: {', '.join(missing)}", span=place)
+            raise missing_keys(missing, place)
 
     readers: list[Callable[[], object]] = [
         functools.partial(read_entry, *one) for one in node.entries.items()
     ]
     *values, _ = gather([*readers, require_all])
     return dict(zip(node.entries, values, strict=True))
+
+
+def read_value(entry: Entry, kind: object) -> object:
+    """Read what stands under a key as a value of the annotation `kind`.
+
+    Raises:
+        OpenwaferError: ``config-type`` for another one.
+    """
+    return _read(entry.value, kind, entry.place)
+
+
+def unknown_key(key: str, entry: Entry, known: Iterable[str], *, help: str = "") -> OpenwaferError:
+    """The error for a key that is none of `known`; without `help` it names the nearest of them."""
+    help = help or did_you_mean(key, known)
+    return error("config-unknown-key", f"no key '{key}' here", span=entry.key_span, help=help)
+
+
+def missing_keys(names: Iterable[str], place: Span, *, help: str = "") -> OpenwaferError:
+    """The error for keys that are not where they have to be."""
+    message = f"missing here: {', '.join(names)}"
+    return error("config-missing-key", message, span=place, help=help)
 
 
 def _hints_of(function: Callable[..., object]) -> Mapping[str, object]:

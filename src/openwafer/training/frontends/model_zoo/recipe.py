@@ -12,7 +12,15 @@ from torch.optim import Optimizer
 from openwafer.config import PathLike
 from openwafer.config.document import Entry, ListNode, MappingNode, Node, ScalarNode, read
 from openwafer.config.expectation import wrong_type
-from openwafer.config.reading import gather, plain, read_arguments, source_of
+from openwafer.config.reading import (
+    gather,
+    missing_keys,
+    plain,
+    read_arguments,
+    read_value,
+    source_of,
+    unknown_key,
+)
 from openwafer.diagnostics import OpenwaferError, did_you_mean, error
 from openwafer.source import SourceText, Span
 from openwafer.training.frontends.model_zoo import parts
@@ -161,12 +169,8 @@ def parse_phases(source: SourceText) -> list[Phase]:
 def _flat(source: SourceText, root: MappingNode) -> OpenwaferError:
     known = {key: entry for key, entry in root.entries.items() if key in _FLAT}
     if not known:
-        return error(
-            "config-missing-key",
-            "missing here: trainer",
-            span=Span(source, 0, 0),
-            help="write trainer: {init: ..., fit: ...}",
-        )
+        help = "write trainer: {init: ..., fit: ...}"
+        return missing_keys(("trainer",), Span(source, 0, 0), help=help)
     mistakes = [
         error(
             "trainer-version",
@@ -190,24 +194,12 @@ def _section(
     """Entries of a mapping that has some keys and no other."""
     if not isinstance(node, MappingNode):
         raise wrong_type("a mapping", node)
-    unknown = [(key, entry) for key, entry in node.entries.items() if key not in keys]
+    unknown = [unknown_key(key, e, keys) for key, e in node.entries.items() if key not in keys]
     if unknown:
-        found = [
-            error(
-                "config-unknown-key",
-                f"no key '{key}' here",
-                span=entry.key_span,
-                help=did_you_mean(str(key), keys),
-            )
-            for key, entry in unknown
-        ]
-        raise OpenwaferError(*(one.diagnostics[0] for one in found))
+        raise OpenwaferError(*(one.diagnostics[0] for one in unknown))
     missing = [key for key in required if key not in node.entries]
     if missing:
-        message = f"missing here: {', '.join(missing)}"
-        raise error(
-            "config-missing-key", message, span=place or node.span, help="write them under this key"
-        )
+        raise missing_keys(missing, place or node.span, help="write them under this key")
     return {key: e for key, e in node.entries.items() if not _is_nothing(e.value)}
 
 
@@ -238,14 +230,6 @@ def _phase(node: Node, place: Span) -> Phase:
     return Phase(values, work, sections["init"].key_span)
 
 
-def _value(kind: type[Any], entry: Entry) -> Any:
-    def holder(value: Any) -> None: ...
-
-    holder.__annotations__["value"] = kind
-    node = MappingNode(entry.key_span, {"value": entry})
-    return read_arguments(node, holder, entry.place)["value"]
-
-
 def _arguments(kind: Callable[..., Any], entry: Entry) -> Part:
     return Part(kind, read_arguments(entry.value, kind, entry.key_span), entry.key_span)
 
@@ -256,13 +240,12 @@ def _model_name(entry: Entry) -> str:
         raise wrong_type("a mapping with the key name", node)
     if "name" not in node.entries:
         older = node.entries.get("model_name")
-        raise error(
-            "config-missing-key",
-            "missing here: name",
-            span=entry.key_span if older is None else older.key_span,
+        raise missing_keys(
+            ("name",),
+            entry.key_span if older is None else older.key_span,
             help="model_name is now name" if older else "write the dotted path of a class",
         )
-    return str(_value(str, node.entries["name"]))
+    return str(read_value(node.entries["name"], str))
 
 
 def _without(entry: Entry, key: str) -> MappingNode:
@@ -419,10 +402,9 @@ def _milestones(nodes: Sequence[Node]) -> list[int]:
         _, entry = _named_part(node, parts.SCHEDULERS, "scheduler")
         options: Any = plain(entry.value)
         if "total_iters" not in (options or {}):
-            raise error(
-                "config-missing-key",
-                "missing here: total_iters",
-                span=entry.key_span,
+            raise missing_keys(
+                ("total_iters",),
+                entry.key_span,
                 help="a schedule that another one follows says how long it is",
             )
         reached += options["total_iters"]
@@ -453,9 +435,9 @@ def _autorestart(entry: Entry) -> None:
 
 _INIT_READERS: Final[Mapping[str, Callable[[Entry], Any]]] = {
     "backend": lambda entry: plain(entry.value),
-    "device": partial(_value, str),
-    "seed": partial(_value, int),
-    "model_dir": partial(_value, str),
+    "device": partial(read_value, kind=str),
+    "seed": partial(read_value, kind=int),
+    "model_dir": partial(read_value, kind=str),
     "model": _model,
     "optimizer": _optimizer,
     "schedulers": _schedulers,
@@ -495,15 +477,14 @@ def _loader(node: Node, entry: Entry, model_name: str) -> DataLoader:
     if not isinstance(node, MappingNode):
         raise wrong_type("a mapping with the key data_processor", node)
     if "data_processor" not in node.entries:
-        raise error(
-            "config-missing-key",
-            "missing here: data_processor",
-            span=entry.key_span,
+        raise missing_keys(
+            ("data_processor",),
+            entry.key_span,
             help="write the dotted path of a class or function that returns batches",
         )
     named = node.entries["data_processor"]
     rest = _without(Entry(entry.key_span, node), "data_processor")
-    name = str(_value(str, named))
+    name = str(read_value(named, str))
     return DataLoader(data_processor(name, rest, named.value.span, model_name))
 
 
