@@ -35,10 +35,6 @@ from openwafer.training.frontends.present import backends, cstorch
 from openwafer.training.frontends.present.loader import DataLoader
 from openwafer.training.frontends.present.schedulers import Scheduler
 
-_INIT: Final = (
-    *("backend", "device", "seed", "model_dir", "model", "optimizer", "schedulers", "precision"),
-    *("sparsity", "loop", "checkpoint", "logging", "callbacks", "loggers", "autorestart"),
-)
 _WORK: Final = {
     "fit": ("train_dataloader", "val_dataloader", "ckpt_path"),
     "validate": ("val_dataloader", "ckpt_path"),
@@ -209,12 +205,10 @@ def _is_nothing(node: Node) -> bool:
 
 def _phase(node: Node, place: Span) -> Phase:
     sections = _section(node, ("init", *_WORK), required=("init",), place=place)
-    init = _section(sections["init"].value, _INIT, ("model",), sections["init"].key_span)
+    init = _section(sections["init"].value, [*_INIT_READERS], ("model",), sections["init"].key_span)
     model_name = _model_name(init["model"])
     readers: dict[str, Callable[[], Any]] = {
-        key: partial(_INIT_READERS[key], entry)
-        for key, entry in init.items()
-        if key in _INIT_READERS
+        key: partial(_INIT_READERS[key], entry) for key, entry in init.items()
     }
     for key, empty in (("callbacks", _callbacks), ("loggers", _loggers)):
         readers.setdefault(key, partial(empty, None))
@@ -349,8 +343,7 @@ def _optimizer(entry: Entry) -> Callable[[nn.Module], Optimizer]:
 
 
 def _schedulers(entry: Entry) -> list[Callable[[Optimizer], Scheduler]]:
-    nodes = entry.value.items if isinstance(entry.value, ListNode) else [entry.value]
-    return gather(partial(_scheduler, node) for node in nodes)
+    return gather(partial(_scheduler, node) for node in _listed(entry.value))
 
 
 def _scheduler(node: Node) -> Callable[[Optimizer], Scheduler]:
