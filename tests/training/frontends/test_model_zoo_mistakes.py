@@ -75,6 +75,20 @@ def test_a_mistake_of_a_file_is_told_where_it_stands(mistake: str) -> None:
     assert remedy in found.help
 
 
+EMPTY: dict[str, str] = {
+    "trainer": "trainer:\n",
+    "init": "trainer: {init: , fit: {}}\n",
+    "model": "trainer: {init: {model: }}\n",
+    "train_dataloader": text_of(changed(fit={"train_dataloader": None})),
+}
+
+
+@pytest.mark.parametrize("key", EMPTY)
+def test_a_key_that_holds_nothing_is_missing(key: str) -> None:
+    with pytest.raises(OpenwaferError, match=f"missing here: {key}"):
+        parse_phases(SourceText("run.yaml", EMPTY[key]))
+
+
 def test_all_mistakes_are_told_at_once() -> None:
     run = changed(init__loop__step=1, init__seed="x", init__precision__norm=2)
     with pytest.raises(OpenwaferError) as told:

@@ -156,7 +156,7 @@ def parse_phases(source: SourceText) -> list[Phase]:
         raise wrong_type("a mapping with the key trainer", root)
     if "trainer" not in root.entries:
         raise _flat(source, root)
-    written = _section(root, ("trainer",))["trainer"].value
+    written = _section(root, ("trainer",), required=("trainer",))["trainer"].value
     if not isinstance(written, ListNode):
         return [_phase(written, root.entries["trainer"].key_span)]
     return gather(partial(_listed_phase, item) for item in written.items)
@@ -187,16 +187,17 @@ def _listed_phase(node: Node) -> Phase:
 def _section(
     node: Node, keys: Sequence[str], required: Sequence[str] = (), place: Span | None = None
 ) -> Mapping[str, Entry]:
-    """Entries of a mapping that has some keys and no other."""
+    """Entries of a mapping that has some keys and no other; without those that hold nothing."""
     if not isinstance(node, MappingNode):
         raise wrong_type("a mapping", node)
     unknown = [unknown_key(key, e, keys) for key, e in node.entries.items() if key not in keys]
     if unknown:
         raise OpenwaferError(*(one.diagnostics[0] for one in unknown))
-    missing = [key for key in required if key not in node.entries]
+    written = {key: e for key, e in node.entries.items() if not _is_nothing(e.value)}
+    missing = [key for key in required if key not in written]
     if missing:
         raise missing_keys(missing, place or node.span, help="write them under this key")
-    return {key: e for key, e in node.entries.items() if not _is_nothing(e.value)}
+    return written
 
 
 def _is_nothing(node: Node) -> bool:
