@@ -177,7 +177,7 @@ class Trainer:
                 f"{kind_of(loop)} as its loop",
                 help="give Trainer an optimizer, and a TrainingLoop",
             )
-        loaders = _listed(val_dataloader)
+        loaders = _listed(val_dataloader) if loop.eval_frequency else []
         self._batches = OngoingBatches(train_dataloader)
         with self._telling("fit"):
             self.load_checkpoint(ckpt_path)
@@ -186,12 +186,10 @@ class Trainer:
             self._call("on_fit_start", train_dataloader, val_dataloader, loop)
             if self.checkpoint.saves_first:
                 self.save_checkpoint()
-            evaluates = bool(loaders and loop.eval_frequency)
-            stages = loop.stages(self.total_steps) if evaluates else [self.total_steps]
+            stages = loop.stages(self.total_steps) if loaders else [self.total_steps]
             for number, num_steps in enumerate(stages):
                 self._train(loop, num_steps, number)
-                for loader in loaders if evaluates else ():
-                    self._validate(loader, loop.val_loop, loaders.index(loader))
+                self._validate_on(loaders, loop.val_loop)
             self._call("on_fit_end", loop)
 
     def _train(self, loop: TrainingLoop, num_steps: int, number: int) -> None:
@@ -283,7 +281,7 @@ class Trainer:
             OpenwaferError: ``trainer-checkpoint``.
         """
         self.load_checkpoint(ckpt_path)
-        self._validate(val_dataloader, loop or self._validation_loop(), 0)
+        self._validate_on([val_dataloader], loop or self._validation_loop())
 
     def validate_all(
         self,
@@ -304,8 +302,7 @@ class Trainer:
         loaders = _listed(val_dataloaders)
         for path in self._expanded(ckpt_paths):
             self.load_checkpoint(path)
-            for number, loader in enumerate(loaders):
-                self._validate(loader, loop or self._validation_loop(), number)
+            self._validate_on(loaders, loop or self._validation_loop())
 
     def _expanded(self, given: Any) -> list[Place]:
         if given is LAST and self.checkpoint.is_loaded_again:
@@ -325,6 +322,10 @@ class Trainer:
 
     def _validation_loop(self) -> ValidationLoop:
         return self.loop.val_loop if isinstance(self.loop, TrainingLoop) else self.loop
+
+    def _validate_on(self, loaders: Sequence[DataLoader], loop: ValidationLoop) -> None:
+        for number, loader in enumerate(loaders):
+            self._validate(loader, loop, number)
 
     def _validate(self, loader: DataLoader, loop: ValidationLoop, number: int) -> None:
         self._scope = f"validate_{number}/"
