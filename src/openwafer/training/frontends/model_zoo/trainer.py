@@ -366,14 +366,15 @@ class Trainer:
             return True
         if not self.is_training:
             return executor.on_final_iteration or executor.user_iteration % every == 0
-        num_done = self.global_step - self.first_step
-        is_told = num_done % every == 0 or num_done == self.total_steps
-        return self.should_run_optimizer_step and is_told
+        return self.should_run_optimizer_step and self._is_logged(self.global_step)
 
     @property
     def logs_next_step(self) -> bool:
         """Whether the loggers will be told of the update under way."""
-        num_done = self.global_step + 1 - self.first_step
+        return self._is_logged(self.global_step + 1)
+
+    def _is_logged(self, step: int) -> bool:
+        num_done = step - self.first_step
         return num_done % self.logging.log_steps == 0 or num_done == self.total_steps
 
     def log_metrics(self, **metrics: Any) -> None:
