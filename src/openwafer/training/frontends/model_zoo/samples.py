@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset
 
 from openwafer.diagnostics import error
 from openwafer.training.frontends.present.mdl_files import library
@@ -13,19 +13,10 @@ _FEATURES: Final = ("input_ids", "attention_mask", "labels")
 
 
 class _Samples(Dataset[dict[str, torch.Tensor]]):
-    """Samples of all files of some folders, in the order of their names."""
+    """Samples of a file, which is opened for each: processes that read may be several."""
 
-    def __init__(self, folders: list[Path]) -> None:
-        self._files = [path for folder in folders for path in sorted(folder.glob("*.h5"))]
-        if not self._files:
-            raise error(
-                "trainer-data",
-                f"no file *.h5 is in {', '.join(map(str, folders))}",
-                help='give a folder of HDF5 files with "data" of int32 (samples, 3, length)',
-            )
-        self._lengths = [self._length(path) for path in self._files]
-
-    def _length(self, path: Path) -> int:
+    def __init__(self, path: Path) -> None:
+        self._path = path
         with library().File(path, "r") as file:
             shape = file["data"].shape if "data" in file else None
         if shape is None or len(shape) != 3 or shape[1] != len(_FEATURES):
@@ -35,19 +26,27 @@ class _Samples(Dataset[dict[str, torch.Tensor]]):
                 + ('no "data"' if shape is None else f'"data" of the shape {tuple(shape)}'),
                 help="write int32 (samples, 3, length): ids, loss mask, labels",
             )
-        return int(shape[0])
+        self._length = int(shape[0])
 
     def __len__(self) -> int:
-        return sum(self._lengths)
+        return self._length
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        for path, length in zip(self._files, self._lengths, strict=True):
-            if index < length:
-                with library().File(path, "r") as file:
-                    sample = torch.from_numpy(file["data"][index]).int()
-                return dict(zip(_FEATURES, sample, strict=True))
-            index -= length
-        raise IndexError(index)
+        with library().File(self._path, "r") as file:
+            sample = torch.from_numpy(file["data"][index]).int()
+        return dict(zip(_FEATURES, sample, strict=True))
+
+
+def _samples_of(folders: list[Path]) -> ConcatDataset[dict[str, torch.Tensor]]:
+    """Samples of all files of some folders, in the order of their names."""
+    files = [path for folder in folders for path in sorted(folder.glob("*.h5"))]
+    if not files:
+        raise error(
+            "trainer-data",
+            f"no file *.h5 is in {', '.join(map(str, folders))}",
+            help='give a folder of HDF5 files with "data" of int32 (samples, 3, length)',
+        )
+    return ConcatDataset([_Samples(path) for path in files])
 
 
 class GptHDF5MapDataProcessor:
@@ -83,7 +82,7 @@ class GptHDF5MapDataProcessor:
         use_worker_cache: bool = False,
     ) -> None:
         listed = [data_dir] if isinstance(data_dir, str) else data_dir
-        self._samples = _Samples([Path(folder) for folder in listed])
+        self._samples = _samples_of([Path(folder) for folder in listed])
         generator = None
         if shuffle_seed is not None:
             generator = torch.Generator().manual_seed(shuffle_seed)
