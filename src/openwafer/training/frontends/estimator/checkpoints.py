@@ -148,6 +148,11 @@ class Index:
         atomic_file.write_text(folder / INDEX, "\n".join(lines) + "\n")
 
 
+def _opened(path: Path) -> Any:
+    # The library's class has no types.
+    return safe_open(path, "pt")
+
+
 class Checkpoint:
     """A checkpoint that is read tensor by tensor.
 
@@ -166,9 +171,10 @@ class Checkpoint:
     def __init__(self, path: str) -> None:
         self.path = Path(path if path.endswith(_SUFFIX) else f"{path}{_SUFFIX}")
         try:
-            with safe_open(self.path, "pt") as file:
-                self.names = frozenset(file.keys())
-                written = json.loads((file.metadata() or {}).get(_KEY, "null"))
+            # Kept open: to open it is to parse its header, which names all tensors.
+            self._file = _opened(self.path)
+            self.names = frozenset(self._file.keys())
+            written = json.loads((self._file.metadata() or {}).get(_KEY, "null"))
         except (OSError, SafetensorError, ValueError) as cause:
             raise self._refused(str(cause)) from cause
         if not isinstance(written, dict) or written.get("version") != VERSION:
@@ -186,6 +192,6 @@ class Checkpoint:
 
     def read(self, name: str) -> torch.Tensor:
         """A tensor in host memory."""
-        with safe_open(self.path, "pt") as file:
-            found: torch.Tensor = file.get_tensor(name)
-            return found
+        found: torch.Tensor = self._file.get_tensor(name)
+        # What the library gives is the open file's mapping, the same one each time.
+        return found.clone()
