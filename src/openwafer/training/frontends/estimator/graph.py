@@ -16,6 +16,7 @@ from openwafer.training.frontends.estimator import metrics
 from openwafer.training.frontends.estimator.inputs import Batch
 from openwafer.training.frontends.estimator.spec import EstimatorSpec, ModeKeys, check_spec
 from openwafer.training.frontends.estimator.template import Template
+from openwafer.training.store.update_rules.optimizers import parameters_of
 from openwafer.training.torch_private import pytree
 
 ModelFunction = Callable[[Any, Any], Any]
@@ -144,15 +145,14 @@ class Graph(nn.Module):
     def _require_owned(self, spec: EstimatorSpec) -> None:
         known = {id(parameter) for parameter in self.parameters()}
         for optimizer in self.template.of_kind(torch.optim.Optimizer):
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if id(parameter) not in known:
-                        raise error(
-                            "estimator-variable",
-                            f"an optimizer of {self._shared.where} has a parameter of shape "
-                            f"{tuple(parameter.shape)} that is in no module of model_fn",
-                            help="let a module hold it, which model_fn constructs or calls",
-                        )
+            for parameter in parameters_of(optimizer):
+                if id(parameter) not in known:
+                    raise error(
+                        "estimator-variable",
+                        f"an optimizer of {self._shared.where} has a parameter of shape "
+                        f"{tuple(parameter.shape)} that is in no module of model_fn",
+                        help="let a module hold it, which model_fn constructs or calls",
+                    )
 
     def forward(self, features: Any, labels: Any) -> Outputs:
         """Call the function."""

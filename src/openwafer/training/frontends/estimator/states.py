@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from openwafer.diagnostics import error
 from openwafer.training.frontends.estimator.checkpoints import Checkpoint, Notes, Read
 from openwafer.training.frontends.estimator.train_ops import TrainStep
+from openwafer.training.store.update_rules.optimizers import parameters_of
 
 RANDOM = "random_state"
 RANDOM_AT_BEGIN = "random_state/begin"
@@ -49,10 +50,9 @@ def _entry(optimizer: Optimizer, parameter: nn.Parameter, key: str) -> torch.Ten
 
 
 def _states(optimizer: Optimizer) -> Iterator[tuple[nn.Parameter, Mapping[str, Any]]]:
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter in optimizer.state:
-                yield parameter, optimizer.state[parameter]
+    for parameter in parameters_of(optimizer):
+        if parameter in optimizer.state:
+            yield parameter, optimizer.state[parameter]
 
 
 def notes_of(names: Mapping[int, str], step: TrainStep, num_steps: int, num_batches: int) -> Notes:
@@ -118,7 +118,8 @@ def restore_step(names: Mapping[int, str], step: TrainStep, checkpoint: Checkpoi
             help="return the optimizers in train_op that the checkpoint was written with",
         )
     for index, (optimizer, saved) in enumerate(zip(step.optimizers, notes.optimizers, strict=True)):
-        _restore(optimizer, saved, partial(_saved_slots, names, checkpoint, index))
+        suffix = "" if index == 0 else f"_{index}"
+        _restore(names, optimizer, saved, partial(_saved_slots, checkpoint, suffix))
         if step.schedulers:
             for group, options in zip(optimizer.param_groups, saved["groups"], strict=True):
                 group.update(options)
@@ -126,12 +127,9 @@ def restore_step(names: Mapping[int, str], step: TrainStep, checkpoint: Checkpoi
         scheduler.load_state_dict(dict(state))
 
 
-def _saved_slots(
-    names: Mapping[int, str], checkpoint: Checkpoint, index: int, parameter: nn.Parameter
-) -> tuple[str, dict[str, torch.Tensor]]:
-    """A parameter's name, and its states' tensors."""
-    name, suffix = names[id(parameter)], "" if index == 0 else f"_{index}"
-    return name, {
+def _saved_slots(checkpoint: Checkpoint, suffix: str, name: str) -> dict[str, torch.Tensor]:
+    """Tensors of a parameter's states."""
+    return {
         slot.removeprefix(f"{name}/").removesuffix(suffix): checkpoint.read(slot)
         for slot in checkpoint.names
         if slot.startswith(f"{name}/") and slot.endswith(suffix)
@@ -139,15 +137,15 @@ def _saved_slots(
 
 
 def _restore(
+    names: Mapping[int, str],
     optimizer: Optimizer,
     saved: Mapping[str, Any],
-    slots_of: Callable[[nn.Parameter], tuple[str, dict[str, torch.Tensor]]],
+    slots_of: Callable[[str], dict[str, torch.Tensor]],
 ) -> None:
     state: dict[int, dict[str, Any]] = {}
-    parameters = [one for group in optimizer.param_groups for one in group["params"]]
-    for index, parameter in enumerate(parameters):
-        name, slots = slots_of(parameter)
+    for index, parameter in enumerate(parameters_of(optimizer)):
+        name = names[id(parameter)]
         if name in saved["numbers"]:
-            state[index] = {**slots, **saved["numbers"][name]}
+            state[index] = {**slots_of(name), **saved["numbers"][name]}
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
