@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 
 import torch
 
@@ -54,8 +54,8 @@ class Beginning:
         random_at_begin = torch.get_rng_state()
         batches = begin_batches()
         num_batches = 0 if cut_off is None else cut_off.notes.num_batches
-        for _ in range(num_batches):
-            next(batches, None)
+        for _ in islice(batches, num_batches):
+            pass
         if cut_off is not None:
             torch.set_rng_state(cut_off.read(states.RANDOM))
         first = next(batches, None)

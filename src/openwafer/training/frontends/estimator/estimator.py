@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -188,7 +188,8 @@ class CerebrasEstimator:
             found = Hooks([*(hooks or ()), *(spec.evaluation_hooks or ())], values)
             with self._streamed(graph):
                 found.begin()
-                for batch in _at_most(batches, steps):
+                # No batch is asked for behind the last step.
+                for batch in islice(batches, steps):
                     if found.run(partial(_evaluate, graph, self._program.brought(batch), means)):
                         break
                 found.end()
@@ -427,15 +428,6 @@ def _check_steps(steps: int | None, max_steps: int | None) -> None:
                 f"{name} is {value!r}",
                 help="give a whole number of at least 1",
             )
-
-
-def _at_most(batches: Iterator[Batch], steps: int | None) -> Iterator[Batch]:
-    if steps is None:
-        yield from batches
-        return
-    # The range first: no batch is asked for behind the last step.
-    for _, batch in zip(range(steps), batches, strict=False):
-        yield batch
 
 
 def _named(spec: EstimatorSpec) -> dict[str, torch.Tensor]:

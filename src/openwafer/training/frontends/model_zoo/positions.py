@@ -1,6 +1,7 @@
 """Where a training is in its batches and its random numbers, so that it goes on bit for bit."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -81,5 +82,5 @@ class OngoingBatches:
         set_random_state(begun)
         self._begin()
         assert self._rest is not None
-        for _, _batch in zip(range(num_taken), self._rest, strict=False):
+        for _ in islice(self._rest, num_taken):
             self._num_taken += 1
