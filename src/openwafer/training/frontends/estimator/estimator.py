@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -139,7 +138,7 @@ class CerebrasEstimator:
             partial(self._batches, input_fn, ModeKeys.TRAIN, steps),
         )
         if begun.first is None:
-            index.ended().write(Path(self.model_dir))
+            index.ended().write(self.model_dir)
             return self
         with counter.counting(start) as step:
             end_step = max_steps if steps is None else start + steps
@@ -196,7 +195,7 @@ class CerebrasEstimator:
         num_steps = checkpoint.notes.global_step
         results = {**means.values(), "global_step": num_steps}
         LOG.info("Saving dict for global step %d: %s", num_steps, results)
-        summaries = Summaries(Path(self.model_dir) / (f"eval_{name}" if name else "eval"))
+        summaries = Summaries(self.model_dir / (f"eval_{name}" if name else "eval"))
         summaries.add(results, num_steps)
         summaries.close()
         return results
@@ -305,8 +304,8 @@ class CerebrasEstimator:
 
     def latest_checkpoint(self) -> str | None:
         """Path of the latest checkpoint, without a suffix; None where there is none."""
-        found = Index.of(Path(self.model_dir)).latest
-        return None if found is None else str(Path(self.model_dir) / found)
+        found = Index.of(self.model_dir).latest
+        return None if found is None else str(self.model_dir / found)
 
     def get_variable_names(self) -> list[str]:
         """Names of what the latest checkpoint has: weights, states as ``weight/state``, counters.
@@ -332,25 +331,23 @@ class CerebrasEstimator:
         return _array(checkpoint.read(name))
 
     def _latest(self) -> tuple[Index, Checkpoint | None]:
-        index, path = Index.of(Path(self.model_dir)), self.latest_checkpoint()
-        return index, None if path is None else Checkpoint(path)
+        index = Index.of(self.model_dir)
+        latest = index.latest
+        return index, None if latest is None else Checkpoint(str(self.model_dir / latest))
 
     def _checkpoint(self, path: PathLike | None) -> Checkpoint:
         """The checkpoint of a path, or the latest of a folder; without a path, of our own."""
         found = self.model_dir if path is None else path_of(path, "checkpoint_path")
-        if not Path(found).is_dir():
-            if path is not None:
-                return Checkpoint(str(found))
-            latest = None
-        else:
-            latest = Index.of(Path(found)).latest
+        if path is not None and not found.is_dir():
+            return Checkpoint(str(found))
+        latest = Index.of(found).latest if found.is_dir() else None
         if latest is None:
             raise error(
                 "estimator-no-checkpoint",
                 f"{found} has no checkpoint",
                 help="train first, or name a checkpoint by checkpoint_path",
             )
-        return Checkpoint(str(Path(found) / latest))
+        return Checkpoint(str(found / latest))
 
     # Graphs.
 

@@ -1,6 +1,5 @@
 """Saving and loading of a script's states."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ def save(state_dict: Any, checkpoint_file: PathLike) -> None:
     Raises:
         OpenwaferError: ``present-checkpoint-exists``, and what :func:`mdl_files.write` raises.
     """
-    path = Path(path_of(checkpoint_file, "checkpoint_file"))
+    path = path_of(checkpoint_file, "checkpoint_file")
     if path.exists():
         raise error(
             "present-checkpoint-exists",
@@ -47,7 +46,7 @@ def load(checkpoint_file: PathLike, map_location: Any = None, **others: Any) -> 
     Raises:
         OpenwaferError: what :func:`mdl_files.read` raises.
     """
-    path = Path(path_of(checkpoint_file, "checkpoint_file"))
+    path = path_of(checkpoint_file, "checkpoint_file")
     if not mdl_files.is_mdl(path):
         return torch.load(path, map_location=map_location or "cpu", **others)
     state = mdl_files.read(path)

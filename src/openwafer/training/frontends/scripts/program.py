@@ -46,7 +46,7 @@ class Room:
         if memory is not None:
             bytes_of(memory, MEMORY_VARIABLE if device_memory is None else "device_memory")
         store = os.environ.get(STORE_VARIABLE) if folder is None else folder
-        return cls(memory, None if store is None else Path(path_of(store, "folder")))
+        return cls(memory, None if store is None else path_of(store, "folder"))
 
 
 @dataclass

@@ -4,7 +4,6 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -223,5 +222,5 @@ def save(
     found = to_cpu(data)
     if post_transfer_callback is not None:
         found = post_transfer_callback(found)
-    with replacing(Path(path_of(file_or_path, "file_or_path"))) as temporary:
+    with replacing(path_of(file_or_path, "file_or_path")) as temporary:
         torch.save(found, temporary)
