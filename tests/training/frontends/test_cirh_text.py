@@ -68,6 +68,15 @@ def test_an_operation_may_have_several_results() -> None:
             "dense<[1.0, 2.0]>",
             "one number or 12 numbers for tensor<3x4xf32>",
         ),
+        ("dense<2.000000e+00>", "dense<two>", "'two' stands where a number is expected"),
+        ("dense<2.000000e+00>", "dense<(2.0)>", "'(' stands where a number is expected"),
+        ("dense<2.000000e+00>", 'dense<"0xZZ">', "stands where a number is expected"),
+        ("dense<2.000000e+00>", 'dense<"0x00">', "stands where a number of 32 bits is expected"),
+        (
+            "dense<2.000000e+00>",
+            "dense<0x100000000>",
+            "stands where a number of 32 bits is expected",
+        ),
     ],
 )
 def test_what_is_not_of_the_form_is_refused(old: str, new: str, told: str) -> None:

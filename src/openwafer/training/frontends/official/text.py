@@ -1,5 +1,6 @@
 """Reads the text of a graph; what it may say is in docs/formats/cirh.md."""
 
+import math
 import re
 import struct
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ _TOKEN: Final = re.compile(
     |(?P<sign>->|[(){}\[\]<>=,:])""",
     re.VERBOSE,
 )
+_BYTES: Final = re.compile(r'"0x(?:[0-9A-Fa-f]{2})*"')
 # How the bits of a number are written where decimals do not say it: infinities and NaN.
 _FLOATS: Final = {"f16": ("<H", "<e"), "f32": ("<I", "<f"), "f64": ("<Q", "<d")}
 Read = TypeVar("Read")
@@ -305,22 +307,44 @@ class _Reader:
         self._expect("dense")
         self._expect("<")
         start = self._next.start
-        tokens: list[_Token] = []
-        while not self._takes(">"):
-            if self._next.text not in "[],":
-                tokens.append(self._next)
-            if self._next.kind not in ("integer", "float", "hex", "string", "word", "sign"):
-                self._refuse_next("a number")
-            self._next = next(self._tokens, self._next)
+        tokens = self._dense_tokens()
         self._expect(":")
         found = self._type()
+        for token in tokens:
+            if not _has_bits_of(token, found.dtype):
+                end = token.start + len(token.text)
+                self._refuse(token.start, end, f"a number of {BITS[found.dtype]} bits")
         values = tuple(value for token in tokens for value in _numbers(token, found.dtype))
-        count = 1
-        for dim in found.shape:
-            count *= dim
+        count = math.prod(found.shape)
         if len(values) not in (1, count):
             self._refuse(start, start + 1, f"one number or {count} numbers for {found}")
         return Dense(values, found)
+
+    def _dense_tokens(self) -> list[_Token]:
+        """The numbers up to the sign that ends them, without the signs of their lists."""
+        found: list[_Token] = []
+        while not self._takes(">"):
+            match self._next:
+                case _Token("integer" | "float" | "hex") | _Token("word", "true" | "false"):
+                    found.append(self._next)
+                case _Token("string", text) if _BYTES.fullmatch(text):
+                    found.append(self._next)
+                case _Token("sign", "[" | "]" | ","):
+                    pass
+                case _:
+                    self._refuse_next("a number")
+            self._next = next(self._tokens, self._next)
+        return found
+
+
+def _has_bits_of(token: _Token, dtype: str) -> bool:
+    match token.kind:
+        case "hex":
+            return int(token.text, 16) >> BITS[dtype] == 0
+        case "string":
+            return len(bytes.fromhex(token.text[3:-1])) * 8 % BITS[dtype] == 0
+        case _:
+            return True
 
 
 def _numbers(token: _Token, dtype: str) -> tuple[int | float | bool, ...]:
@@ -331,10 +355,10 @@ def _numbers(token: _Token, dtype: str) -> tuple[int | float | bool, ...]:
             return (int(token.text),)
         case "float":
             return (float(token.text),)
-        case "hex" if dtype in BITS:
+        case "hex":
             return (_of_bits(int(token.text, 16), dtype),)
         case _:
-            raw = bytes.fromhex(token.text.strip('"').removeprefix("0x"))
+            raw = bytes.fromhex(token.text[3:-1])
             size = BITS[dtype] // 8
             parts = (raw[place : place + size] for place in range(0, len(raw), size))
             return tuple(_of_bits(int.from_bytes(part, "little"), dtype) for part in parts)
