@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openwafer.cli.tables import plain_console
+from openwafer.diagnostics import error
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,13 +32,23 @@ def show(
     from openwafer.training.frontends.official.text import read_graph
     from openwafer.training.frontends.official.visits import plan_step
 
-    graph = read_graph(file.read_text(), str(file))
+    graph = read_graph(_text_of(file), str(file))
     plan = plan_step(graph)
     console = plain_console()
     for table in (_operations(graph), _layers(plan), _visits(plan)):
         console.print(table, "")
     for line in _sentences(graph, plan):
         console.print(line)
+
+
+def _text_of(file: Path) -> str:
+    try:
+        # What is no text is no graph, which the reader tells with its place.
+        return file.read_text("utf-8", "replace")
+    except OSError as cause:
+        raise error(
+            "cirh-file", f"cannot read {file}: {cause.strerror}", help="give a cirh.mlir"
+        ) from cause
 
 
 def _table(title: str, *columns: str) -> "Table":

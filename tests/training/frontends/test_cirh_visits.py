@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from openwafer.cli.app import app
+from openwafer.diagnostics import OpenwaferError
 from openwafer.training.frontends.official.text import read_graph
 from openwafer.training.frontends.official.visits import StepPlan, layer_of, plan_step
 from tests.training.frontends.cirh_graphs import products_with_momentum
@@ -64,3 +65,8 @@ def test_the_command_tells_layers_visits_and_what_cannot_be_run(
     assert "The device has at most 64 bytes of weights at once; the model has 128." in told
     assert "64 bytes of gradients wait in the store" in told
     assert "cirh.Fft: 2, the first in line 20" in told
+
+
+def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(OpenwaferError, match=r"cirh-file.*cannot read .*nope.mlir: No such file"):
+        app(["cirh", "show", str(tmp_path / "nope.mlir")], standalone_mode=False)
