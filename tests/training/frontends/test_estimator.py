@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from openwafer.training.frontends.estimator.cs_estimator import StopAtStepHook
 from openwafer.training.models.reference_gpt import ReferenceGpt
 from openwafer.training.plan_record import Mode
 from tests.training.frontends.estimator_scripts import (
@@ -60,6 +61,14 @@ def test_training_ends_at_max_steps_and_goes_on_by_steps(tmp_path: Path) -> None
         for asked in ({"max_steps": 2}, {"max_steps": 2}, {"steps": 3}, {"max_steps": 6}, {})
     ]
     assert steps == [2, 2, 5, 6, 14]
+
+
+def test_no_batch_is_asked_for_behind_the_step_at_which_a_hook_ends_the_run(tmp_path: Path) -> None:
+    rest = iter(BATCHES)
+    hook = StopAtStepHook(num_steps=2)
+    found = estimator(tmp_path).train(lambda: zip(rest, BATCHES, strict=False), hooks=[hook])
+    assert found.get_variable_value("global_step") == 2
+    assert next(rest) is BATCHES[2]
 
 
 def test_compilation_plans_and_trains_nothing(tmp_path: Path) -> None:

@@ -103,14 +103,12 @@ class TrainingRun:
         with program.streamed(self.graph, self.step.optimizers):
             hooks.begin()
             is_over = self._save()
-            for batch in self.begun.batches:
-                if is_over or self._is_last():
-                    break
+            for batch in () if is_over else self.begun.batches:
                 brought = program.brought(batch)
                 is_over = hooks.run(lambda: self._take(brought))  # noqa: B023 - called here
                 self._log(summaries)
                 is_over = (self._is_due() and self._save()) or is_over
-                if self._is_last():
+                if is_over or self._is_last():
                     # No batch is asked for behind the last step.
                     break
             self._save()
