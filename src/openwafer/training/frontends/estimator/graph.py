@@ -107,13 +107,13 @@ class Graph(nn.Module):
         known = within | set(map(id, roots))
         roots += [one for one in called.modules if id(one) not in known]
         for module in roots:
-            self._shared.modules[self._free_name(type(module).__name__.lower())] = module
-            name = [*self._shared.modules][-1]
+            name = self._free_name(type(module).__name__.lower())
+            self._shared.modules[name] = module
             self.add_module(name, module.train(self.training))
 
     def _free_name(self, name: str) -> str:
         number, free = 0, name
-        while free in self._shared.modules or hasattr(self, free):
+        while hasattr(self, free):
             number += 1
             free = f"{name}_{number}"
         return free
