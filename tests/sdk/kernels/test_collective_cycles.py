@@ -6,7 +6,13 @@ import pytest
 from openwafer.sdk import kernels
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.kernels import Shape, Tree
-from openwafer.sdk.kernels.running import BROADCAST_CYCLES, REDUCE_CYCLES, compiled, cycles_of
+from openwafer.sdk.kernels.running import (
+    BROADCAST_CYCLES,
+    LOOK_CYCLES,
+    REDUCE_CYCLES,
+    compiled,
+    cycles_of,
+)
 from openwafer.sdk.kernels.trees import best_tree
 from tests.tables import case
 
@@ -36,6 +42,12 @@ def test_a_sum_takes_what_the_model_says(tree: Tree, arch: str) -> None:
 def test_a_chain_takes_exactly_what_its_instructions_and_words_say(arch: Arch) -> None:
     plan = kernels.plan_collective("reduce", (3, 1), 16, arch=arch, tree=Tree(Shape.CHAIN))
     assert plan.run(np.ones((3, 1, 16), np.float32)).cycles == plan.cycles
+
+
+@pytest.mark.parametrize("arch", list(Arch))
+def test_a_sum_of_one_pe_takes_exactly_a_look_at_the_clock(arch: Arch) -> None:
+    plan = kernels.plan_collective("reduce", (1, 1), 16, arch=arch)
+    assert plan.run(np.ones((1, 1, 16), np.float32)).cycles == plan.cycles == LOOK_CYCLES
 
 
 @pytest.mark.parametrize(
