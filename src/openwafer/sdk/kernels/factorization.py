@@ -12,6 +12,7 @@ from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.precision import Precision, gamma
+from openwafer.sdk.kernels.products import matrix_of, tiles_of
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     DESCRIPTOR_CYCLES,
@@ -166,9 +167,9 @@ class FactorizationPlan:
         is_lu = self.factors is Factors.LU
         given = a if is_lu else np.tril(a) + np.tril(a, -1).T
         with compiled("factorization", self.arch, self.params).run(check=check) as run:
-            run["A"] = self._tiles(given)
+            run["A"] = tiles_of(given, (self.rows, self.columns), self.tile)
             run.launch("main")
-            found = self._matrix(run["A"])
+            found = matrix_of(run["A"], self.tile, a.shape)
             self._check_pivots(found)
             return Result(found if is_lu else np.tril(found), cycles_of(run, self.arch))
 
@@ -192,19 +193,6 @@ class FactorizationPlan:
                 "exchanged",
                 help="exchange rows before, so that no pivot is small",
             )
-
-    def _tiles(self, a: NDArray[Any]) -> NDArray[Any]:
-        """Tiles by columns: (rows of PEs, columns of PEs, elements)."""
-        padded = np.pad(a, [(0, more) for more in self.padding])
-        (rows, columns), size = self.tile, (self.rows, self.columns)
-        by_columns = padded.reshape(size[0], rows, size[1], columns).transpose(0, 2, 3, 1)
-        return by_columns.reshape(*size, rows * columns)
-
-    def _matrix(self, tiles: NDArray[Any]) -> NDArray[Any]:
-        (rows, columns), size = self.tile, (self.rows, self.columns)
-        by_rows = tiles.reshape(*size, columns, rows).transpose(0, 3, 1, 2)
-        whole = by_rows.reshape(size[0] * rows, size[1] * columns)
-        return whole[: self.order, : self.order].copy()
 
     @property
     def params(self) -> dict[str, Param]:

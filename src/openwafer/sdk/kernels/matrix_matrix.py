@@ -19,8 +19,10 @@ from openwafer.sdk.kernels.precision import (
 from openwafer.sdk.kernels.products import (
     FRONT_BYTES,
     Product,
+    matrix_of,
     tile_length,
     tile_multiples,
+    tiles_of,
     zeros_cycles,
 )
 from openwafer.sdk.kernels.running import (
@@ -148,16 +150,13 @@ class GemmPlan:
             check_operand(name, values, shape, self.precision)
         program = compiled("gemm", self.arch, self.params)
         with program.run(check=check) as run:
-            run["A"], run["B"] = self._tiles_of_a(a), self._tiles_of_b(b)
+            own_inner = self.panel * self.num_panels // self.columns
+            run["A"] = tiles_of(a, (self.rows, self.columns), (self.tile[0], own_inner))
+            run["B"] = self._tiles_of_b(b)
             run.launch("main")
-            return Result(self._joined(run["C"]), cycles_of(run, self.arch))
-
-    def _tiles_of_a(self, a: NDArray[Any]) -> NDArray[Any]:
-        """By columns: (rows of PEs, columns of PEs, elements)."""
-        more_rows, more_inner, _ = self.padding
-        padded = np.pad(a, [(0, more_rows), (0, more_inner)])
-        tiles = padded.reshape(self.rows, self.tile[0], self.columns, -1).transpose(0, 2, 3, 1)
-        return tiles.reshape(self.rows, self.columns, -1)
+            sums = run["C"][..., FRONT_BYTES // self.precision.sums.itemsize :]
+            whole = matrix_of(sums, self.tile, (self.shape[0], self.shape[2]))
+            return Result(whole, cycles_of(run, self.arch))
 
     def _tiles_of_b(self, b: NDArray[Any]) -> NDArray[Any]:
         """Panel after panel, each by columns: (rows of PEs, columns of PEs, elements)."""
@@ -165,14 +164,6 @@ class GemmPlan:
         padded = np.pad(b, [(0, more_inner), (0, more_columns)])
         panels = padded.reshape(self.rows, -1, self.panel, self.columns, self.tile[1])
         return panels.transpose(0, 3, 1, 4, 2).reshape(self.rows, self.columns, -1)
-
-    def _joined(self, tiles: NDArray[Any]) -> NDArray[Any]:
-        """C of its tiles, which lie by columns behind what is in front of them."""
-        rows, columns = self.tile
-        own = tiles[..., FRONT_BYTES // tiles.itemsize :]
-        blocks = own.reshape(self.rows, self.columns, columns, rows).transpose(0, 3, 1, 2)
-        whole = blocks.reshape(self.rows * rows, self.columns * columns)
-        return whole[: self.shape[0], : self.shape[2]].copy()
 
     @property
     def params(self) -> dict[str, Param]:

@@ -20,6 +20,7 @@ from openwafer.sdk.kernels.products import (
     Product,
     tile_length,
     tile_multiples,
+    tiles_of,
     zeros_cycles,
 )
 from openwafer.sdk.kernels.running import (
@@ -141,21 +142,14 @@ class GemvPlan:
             check_operand(name, values, shape, self.precision)
         program = compiled("gemv", self.arch, self.params)
         with program.run(check=check) as run:
-            run["A"] = self._tiles(a)
+            tiles = tiles_of(a, self.num_parts, self.tile)
+            run["A"] = tiles.swapaxes(0, 1) if self.along == "rows" else tiles
             begins = ("x", slice(None), 0) if self.along == "rows" else ("x", 0, slice(None))
             run[begins] = np.pad(x, (0, self.padding[1])).reshape(self.num_parts[1], -1)
             run.launch("main")
             sums = run["y", 0] if self.along == "rows" else run["y", :, -1]
             front = FRONT_BYTES // sums.itemsize
             return Result(sums[:, front:].ravel()[: self.shape[0]], cycles_of(run, self.arch))
-
-    def _tiles(self, a: NDArray[Any]) -> NDArray[Any]:
-        """Tiles of A by columns: (rows of PEs, columns of PEs, elements)."""
-        padded = np.pad(a, [(0, more) for more in self.padding])
-        (rows, columns), (first, second) = self.tile, self.num_parts
-        by_columns = padded.reshape(first, rows, second, columns).transpose(0, 2, 3, 1)
-        tiles = by_columns.reshape(first, second, rows * columns)
-        return tiles.swapaxes(0, 1) if self.along == "rows" else tiles
 
     @property
     def params(self) -> dict[str, Param]:

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import vector_cycles
@@ -74,3 +77,24 @@ def tile_multiples(precision: Precision) -> tuple[int, int]:
 def tile_length(length: int, num_parts: int, multiple: int) -> int:
     """Elements of each of equal parts that have room for `length`, a multiple of `multiple`."""
     return multiple * ceil(ceil(length / num_parts) / multiple)
+
+
+def tiles_of(matrix: NDArray[Any], parts: tuple[int, int], tile: tuple[int, int]) -> NDArray[Any]:
+    """Tiles of a matrix, padded by zeros, each by columns: (parts of rows, of columns, elements).
+
+    Args:
+        matrix: (rows, columns).
+        parts: of its rows and of its columns.
+        tile: rows and columns of each.
+    """
+    more = [n * of_tile - have for n, of_tile, have in zip(parts, tile, matrix.shape, strict=True)]
+    padded = np.pad(matrix, [(0, n) for n in more])
+    by_columns = padded.reshape(parts[0], tile[0], parts[1], tile[1]).transpose(0, 2, 3, 1)
+    return by_columns.reshape(*parts, -1)
+
+
+def matrix_of(tiles: NDArray[Any], tile: tuple[int, int], shape: tuple[int, int]) -> NDArray[Any]:
+    """The matrix of such a shape that has these tiles, without what is padded."""
+    (first, second), (rows, columns) = tiles.shape[:2], tile
+    by_rows = tiles.reshape(first, second, columns, rows).transpose(0, 3, 1, 2)
+    return by_rows.reshape(first * rows, second * columns)[: shape[0], : shape[1]].copy()
