@@ -29,6 +29,7 @@ from openwafer.sdk.kernels.running import (
     check_rectangle,
     compiled,
     cycles_of,
+    known,
     known_arch,
     transfer_cycles,
 )
@@ -210,14 +211,8 @@ def plan_collective(
     Raises:
         OpenwaferError: it does not fit the fabric, a PE's memory or an operation.
     """
-    if collective not in list(Collective):
-        known = ", ".join(Collective)
-        raise error("option-value", f"collective is {collective!r}", help=f"give one of {known}")
-    kind, generation, numbers = (
-        Collective(collective),
-        known_arch(arch),
-        named_precision(precision),
-    )
+    kind = known("collective is", collective, Collective)
+    generation, numbers = known_arch(arch), named_precision(precision)
     rows, columns = size
     check_rectangle(rows, columns, generation)
     if length < 1:

@@ -23,6 +23,7 @@ from openwafer.sdk.kernels.running import (
     check_rectangle,
     compiled,
     cycles_of,
+    known,
     known_arch,
 )
 
@@ -221,16 +222,13 @@ def plan_factorization(
     Raises:
         OpenwaferError: it does not fit the fabric or a PE's memory.
     """
-    if factors not in list(Factors):
-        help_ = f"give {' or '.join(Factors)}"
-        raise error("option-value", f"factors are {factors!r}", help=help_)
-    generation = known_arch(arch)
+    kind, generation = known("factors are", factors, Factors), known_arch(arch)
     rows, columns = size
     check_rectangle(rows, columns, generation)
     if order < 1:
         raise error("kernel-shape", f"a matrix of {order} rows", help="give 1 row or more")
     tile = (ceil(order / rows), ceil(order / columns))
-    plan = FactorizationPlan(Factors(factors), order, rows, columns, tile, generation)
+    plan = FactorizationPlan(kind, order, rows, columns, tile, generation)
     check_memory(plan.memory_bytes, f"a tile of {tile[0]} x {tile[1]} elements of f32")
     return plan
 

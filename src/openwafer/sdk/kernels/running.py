@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,15 +51,34 @@ class Result:
     cycles: int
 
 
+Option = TypeVar("Option", bound=StrEnum)
+
+
+def known(what: str, name: str, options: type[Option]) -> Option:
+    """One of some options by its name.
+
+    Args:
+        what: what is chosen and the verb, as in ``"arch is"``.
+        name: the option's.
+        options: all that there are, two or more.
+
+    Raises:
+        OpenwaferError: there is none of this name.
+    """
+    names = list(options)
+    if name not in names:
+        some = " or ".join(names) if len(names) == 2 else f"one of {', '.join(names)}"
+        raise error("option-value", f"{what} {name!r}", help=f"give {some}")
+    return options(name)
+
+
 def known_arch(name: str) -> Arch:
     """A generation by its name.
 
     Raises:
         OpenwaferError: there is none.
     """
-    if name not in list(Arch):
-        raise error("option-value", f"arch is {name!r}", help=f"give {' or '.join(Arch)}")
-    return Arch(name)
+    return known("arch is", name, Arch)
 
 
 def transfer_cycles(num_instructions: int, arch: Arch) -> int:

@@ -18,6 +18,7 @@ from openwafer.sdk.kernels.running import (
     check_rectangle,
     compiled,
     cycles_of,
+    known,
     known_arch,
 )
 from openwafer.sdk.kernels.stencils import Stencil
@@ -234,10 +235,7 @@ def plan_solver(
     Raises:
         OpenwaferError: it does not fit the fabric or a PE's memory.
     """
-    if solver not in list(Solver):
-        help_ = f"give one of {', '.join(Solver)}"
-        raise error("option-value", f"solver is {solver!r}", help=help_)
-    generation = known_arch(arch)
+    kind, generation = known("solver is", solver, Solver), known_arch(arch)
     if len(shape) != 3 or min(shape) < 1:
         raise error("kernel-shape", f"an array of the shape {shape}", help="give three dims")
     rows, columns, depth = shape
@@ -247,7 +245,7 @@ def plan_solver(
         raise error("kernel-iterations", f"{iterations} iterations", help=help_)
     trees = (best_tree(num_pes, 1, 1, generation) for num_pes in (columns, rows))
     size = (rows, columns, depth)
-    plan = SolverPlan(Solver(solver), size, iterations, generation, *trees)
+    plan = SolverPlan(kind, size, iterations, generation, *trees)
     check_memory(plan.memory_bytes, f"a column of {depth} cells and {iterations} iterations")
     return plan
 

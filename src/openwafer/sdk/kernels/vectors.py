@@ -32,6 +32,7 @@ from openwafer.sdk.kernels.running import (
     check_rectangle,
     compiled,
     cycles_of,
+    known,
     known_arch,
 )
 from openwafer.sdk.kernels.trees import Tree
@@ -194,8 +195,8 @@ class VectorPlan:
             OpenwaferError: they have another shape or type, or a vector is missing or too many.
         """
         if (y is None) == self.operation.has_y:
-            known = "two vectors" if self.operation.has_y else "one vector"
-            raise error("kernel-operands", f"{self.operation} takes {known}", help=f"give {known}")
+            taken = "two vectors" if self.operation.has_y else "one vector"
+            raise error("kernel-operands", f"{self.operation} takes {taken}", help=f"give {taken}")
         vectors = {"x": x} if y is None else {"x": x, "y": y}
         for name, values in vectors.items():
             check_operand(name, values, (self.length,), self.precision)
@@ -262,10 +263,7 @@ def plan_vector(
         OpenwaferError: it does not fit the fabric or a PE's memory, or squares of f16 were asked
             for in f16.
     """
-    if operation not in list(VectorOperation):
-        known = ", ".join(VectorOperation)
-        raise error("option-value", f"operation is {operation!r}", help=f"give one of {known}")
-    kind, generation = VectorOperation(operation), known_arch(arch)
+    kind, generation = known("operation is", operation, VectorOperation), known_arch(arch)
     numbers = named_precision(precision)
     rows, columns = size
     check_rectangle(rows, columns, generation)
