@@ -39,6 +39,7 @@ from openwafer.sdk.kernels.trees import (
     Tree,
     best_tree,
     broadcast_cycles,
+    params_of,
     row_delay,
 )
 
@@ -173,15 +174,11 @@ class CollectivePlan:
     @property
     def params(self) -> dict[str, Param]:
         """Of its program."""
-        row, column = self.row_tree or Tree(Shape.CHAIN), self.column_tree or Tree(Shape.CHAIN)
         return {
             "rows": self.rows,
             "columns": self.columns,
             "length": self.length + self.padding,
-            "row_shape": row.shape.number,
-            "row_group": row.group,
-            "column_shape": column.shape.number,
-            "column_group": column.group,
+            **params_of(self.row_tree, self.column_tree),
             **self.precision.params,
             "has_sum": self.collective.has_sum,
             "has_broadcast": self.collective.has_broadcast,

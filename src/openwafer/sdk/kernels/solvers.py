@@ -22,7 +22,7 @@ from openwafer.sdk.kernels.running import (
     known_arch,
 )
 from openwafer.sdk.kernels.stencils import Stencil
-from openwafer.sdk.kernels.trees import Tree, best_tree
+from openwafer.sdk.kernels.trees import Tree, best_tree, params_of
 
 MAX_ITERATIONS: Final = 2_000
 _NUM_SHARED: Final = 12
@@ -150,10 +150,7 @@ class SolverPlan:
             "columns": columns,
             "depth": depth,
             "max_iterations": self.iterations,
-            "row_shape": self.row_tree.shape.number,
-            "row_group": self.row_tree.group,
-            "column_shape": self.column_tree.shape.number,
-            "column_group": self.column_tree.group,
+            **params_of(self.row_tree, self.column_tree),
         }
 
     def run(

@@ -100,6 +100,17 @@ def best_tree(num_pes: int, length: int, num_words: int, arch: Arch) -> Tree:
     return min(allowed, key=lambda tree: tree.cycles(num_pes, num_words, arch))
 
 
+def params_of(row: Tree | None, column: Tree | None) -> dict[str, int]:
+    """Params of ``<kernels/all_reduce/layout>``: any tree does where nothing is added up."""
+    row, column = row or Tree(Shape.CHAIN), column or Tree(Shape.CHAIN)
+    return {
+        "row_shape": row.shape.number,
+        "row_group": row.group,
+        "column_shape": column.shape.number,
+        "column_group": column.group,
+    }
+
+
 def broadcast_cycles(rows: int, columns: int, num_words: int, arch: Arch) -> float:
     """Cycles of the published model for a broadcast from a corner to all PEs."""
     if rows * columns == 1:

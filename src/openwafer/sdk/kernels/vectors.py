@@ -35,7 +35,7 @@ from openwafer.sdk.kernels.running import (
     known,
     known_arch,
 )
-from openwafer.sdk.kernels.trees import Tree
+from openwafer.sdk.kernels.trees import Tree, params_of
 
 _FEW: Final = 12
 """Elements that ``<kernels/fold>`` adds one by one."""
@@ -221,13 +221,13 @@ class VectorPlan:
     @property
     def params(self) -> dict[str, Param]:
         """Of its program."""
-        trees = {"row_shape": 0, "row_group": 1, "column_shape": 0, "column_group": 1}
+        trees = (self.sum.row_tree, self.sum.column_tree) if self.sum else (None, None)
         return {
             "rows": self.rows,
             "columns": self.columns,
             "length": self.part,
             "operation": list(VectorOperation).index(self.operation),
-            **{name: self.sum.params[name] if self.sum else least for name, least in trees.items()},
+            **params_of(*trees),
             **self.precision.params,
         }
 
