@@ -104,9 +104,9 @@ class VectorPlan:
         """The most that an element goes through."""
         if not self.sum:
             return 1
-        levels, few = _folded(self.part)
+        *halved, few = _left(self.part)
         multiplies = self.operation is not VectorOperation.ASUM
-        return multiplies + levels + few + self.sum.num_additions
+        return multiplies + len(halved) + few + self.sum.num_additions
 
     @property
     def cycles(self) -> int:
@@ -130,11 +130,9 @@ class VectorPlan:
             taken += (1 + self.operation.has_y) * self._taken("fh2s", self.part)
         if self.operation is VectorOperation.NRM2:
             taken += GENERATIONS[self.arch].timing.function_cycles
-        n = self.part
-        while n > _FEW:
-            taken += self._taken("fadd" + letter, n // 2, takes_turns=True)
-            n = (n + 1) // 2
-        taken += self._taken("fadd" + letter, n, accumulates=True)
+        *halved, few = _left(self.part)
+        taken += sum(self._taken("fadd" + letter, n // 2, takes_turns=True) for n in halved)
+        taken += self._taken("fadd" + letter, few, accumulates=True)
         return taken + (self.sum.cycles if self.sum else 0)
 
     def _taken(
@@ -232,12 +230,12 @@ class VectorPlan:
         }
 
 
-def _folded(length: int) -> tuple[int, int]:
-    """Halves that ``<kernels/fold>`` adds, and the elements that it adds one by one."""
-    levels = 0
-    while length > _FEW:
-        levels, length = levels + 1, (length + 1) // 2
-    return levels, length
+def _left(length: int) -> list[int]:
+    """Elements that ``<kernels/fold>`` has left before each level, and at last one by one."""
+    left = [length]
+    while left[-1] > _FEW:
+        left.append((left[-1] + 1) // 2)
+    return left
 
 
 def plan_vector(
