@@ -109,7 +109,7 @@ class CollectivePlan:
         words, arch = self.num_wavelets, self.arch
         generation = GENERATIONS[arch]
         phases: list[float] = [LOOK_CYCLES]
-        if self._is_widened:
+        if self.precision.is_widened:
             shape = VectorShape(num_registers=2)
             phases.append(vector_cycles(VECTOR_OPS["fh2s"], self.length, generation, shape))
             # What comes next waits for the results.
@@ -157,7 +157,7 @@ class CollectivePlan:
         padded = np.zeros((*shape, self.length + self.padding), values.dtype)
         padded[..., : self.length] = values
         program = compiled("collectives", self.arch, self.params)
-        name = "given" if self._is_widened else "values"
+        name = "given" if self.precision.is_widened else "values"
         with program.run(check=check) as run:
             if self.collective.has_sum:
                 run[name] = padded
@@ -166,10 +166,6 @@ class CollectivePlan:
             run.launch("main")
             read = run["values"] if self.collective.has_broadcast else run["values", *root]
             return Result(read[..., : self.length].copy(), cycles_of(run, self.arch))
-
-    @property
-    def _is_widened(self) -> bool:
-        return self.precision is Precision.F16_F32
 
     @property
     def params(self) -> dict[str, Param]:

@@ -32,9 +32,14 @@ class Precision(StrEnum):
         return 4 // self.sums.itemsize
 
     @property
+    def is_widened(self) -> bool:
+        """Whether elements become longer before they are added up."""
+        return self is Precision.F16_F32
+
+    @property
     def params(self) -> dict[str, bool]:
         """Of a program."""
-        return {"is_f16": self is Precision.F16, "is_widened": self is Precision.F16_F32}
+        return {"is_f16": self is Precision.F16, "is_widened": self.is_widened}
 
 
 def precision_of(name: str | None, dtype: np.dtype[Any]) -> Precision:

@@ -135,8 +135,8 @@ class GroupForm:
         the product and the sum, and two more where both are widened. The row's place and sum are
         loaded, added to and stored, which waits for the last sum; a single product waits once more.
         """
-        of_one = 8 if self.precision is Precision.F16_F32 else 6
-        waits = 1 if self.width == 1 and self.precision is not Precision.F16_F32 else 0
+        of_one = 8 if self.precision.is_widened else 6
+        waits = 1 if self.width == 1 and not self.precision.is_widened else 0
         return of_one * self.width + 10 + waits + GENERATIONS[arch].timing.loop_cycles
 
 

@@ -95,7 +95,7 @@ class VectorPlan:
         """Bytes of a PE's 48 KB, with those that are kept for code."""
         held = self.part * self.precision.given.itemsize * (1 + self.operation.has_y) + FRONT_BYTES
         if self.sum:
-            is_wide = self._is_widened and self.operation is VectorOperation.DOT
+            is_wide = self.precision.is_widened and self.operation is VectorOperation.DOT
             held += (self.part + 1) * self.precision.sums.itemsize * (1 + is_wide)
         return held + CODE_BYTES
 
@@ -126,7 +126,7 @@ class VectorPlan:
                 taken = self._taken("fmuls", self.part, takes_turns=True)
             case VectorOperation.ASUM:
                 taken = self._taken("fabs" + letter, self.part)
-        if self._is_widened:
+        if self.precision.is_widened:
             taken += (1 + self.operation.has_y) * self._taken("fh2s", self.part)
         if self.operation is VectorOperation.NRM2:
             taken += GENERATIONS[self.arch].timing.function_cycles
@@ -213,10 +213,6 @@ class VectorPlan:
         return FRONT_BYTES // self.precision.given.itemsize
 
     @property
-    def _is_widened(self) -> bool:
-        return self.precision is Precision.F16_F32
-
-    @property
     def params(self) -> dict[str, Param]:
         """Of its program."""
         trees = (self.sum.row_tree, self.sum.column_tree) if self.sum else (None, None)
@@ -279,7 +275,7 @@ def plan_vector(
 
 
 def _check_precision(operation: VectorOperation, precision: Precision) -> None:
-    if not operation.has_sum and precision is Precision.F16_F32:
+    if not operation.has_sum and precision.is_widened:
         raise error(
             "kernel-precision",
             f"{operation} has no sums, so {precision} says nothing",
