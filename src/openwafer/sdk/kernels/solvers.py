@@ -40,8 +40,15 @@ class Solver(StrEnum):
     @property
     def num_columns(self) -> int:
         """Columns of numbers of its own."""
-        own = {Solver.CONJUGATE_GRADIENTS: 4, Solver.PRECONDITIONED: 6}
-        return own.get(self, 2 if self is Solver.POWER else 7)
+        match self:
+            case Solver.CONJUGATE_GRADIENTS:
+                return 4
+            case Solver.PRECONDITIONED:
+                return 6
+            case Solver.BICGSTAB:
+                return 7
+            case Solver.POWER:
+                return 2
 
 
 @dataclass(frozen=True, eq=False)
