@@ -19,6 +19,7 @@ import scipy.sparse
 import openwafer.sdk as wafer
 from openwafer.sdk import kernels
 from openwafer.sdk.door.compiled import Compiled
+from openwafer.sdk.door.run import Run
 from openwafer.sdk.kernels import Shape, Tree
 from openwafer.sdk.kernels.running import compiled
 
@@ -99,9 +100,7 @@ def sparse_rows(suite: Path, n: int, num_pes: int, of_pe: int) -> Iterator[str]:
     yield row("official spmv-hypersparse", "wse2", text, official, plan.cycles)
     with compiled("spmv", plan.arch, plan.params).run() as run:
         plan.fill(run, np.ones(n, np.float32))
-        before = run.cycles
-        run.launch("main")
-        yield row("spmv, to rest", "wse2", text, run.cycles - before, plan.cycles)
+        yield row("spmv, to rest", "wse2", text, cycles_to_rest(run, "main"), plan.cycles)
 
 
 def official_sparse_cycles(folder: Path, a: scipy.sparse.csr_array, num_pes: int) -> int:
@@ -122,9 +121,7 @@ def official_sparse_cycles(folder: Path, a: scipy.sparse.csr_array, num_pes: int
                 kind = np.float32 if name == "mat_vals_buf" else np.uint16
                 run[name] = np.asarray(values).reshape(num_pes, num_pes, -1).astype(kind)
         run["x_tx_buf"] = np.ones((num_pes, num_pes, length), np.float32)
-        before = run.cycles
-        run.launch("f_spmv")
-        cycles = run.cycles - before
+        cycles = cycles_to_rest(run, "f_spmv")
         lines = run["y_local_buf"].reshape(num_pes, -1)[:, :of_line]
     assert np.allclose(lines.ravel()[:n], a.sum(axis=1)), "the official example is wrong"
     return cycles
@@ -133,9 +130,14 @@ def official_sparse_cycles(folder: Path, a: scipy.sparse.csr_array, num_pes: int
 def launched_cycles(program: Compiled) -> int:
     """From the launch of ``main``, with zeros in all arrays, until the fabric rests."""
     with program.run() as run:
-        before = run.cycles
-        run.launch("main")
-        return run.cycles - before
+        return cycles_to_rest(run, "main")
+
+
+def cycles_to_rest(run: Run, function: str) -> int:
+    """From the launch of a function until the fabric rests."""
+    before = run.cycles
+    run.launch(function)
+    return run.cycles - before
 
 
 def main() -> None:

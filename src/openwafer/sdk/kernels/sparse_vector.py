@@ -10,7 +10,7 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
 from openwafer.sdk.kernels.precision import Precision, bound_of_products, named_precision
-from openwafer.sdk.kernels.products import tile_multiples, zeros_cycles
+from openwafer.sdk.kernels.products import tile_length, tile_multiples, zeros_cycles
 from openwafer.sdk.kernels.running import (
     BROADCAST_CYCLES,
     CODE_BYTES,
@@ -194,9 +194,8 @@ def plan_spmv(
     check_rectangle(*size, generation)
     tiles = tiled(canonical(a, numbers), *size)
     _, of_columns = tile_multiples(numbers)
-    of_rows = numbers.in_wavelet
-    rows = -(-tiles.by_rows.length // of_rows) * of_rows
-    columns = -(-tiles.by_columns.length // of_columns) * of_columns
+    rows = tile_length(tiles.by_rows.length, 1, numbers.in_wavelet)
+    columns = tile_length(tiles.by_columns.length, 1, of_columns)
     best = tree or best_tree(size[1], rows, rows // numbers.in_wavelet, generation)
     plans = [
         SpmvPlan(
