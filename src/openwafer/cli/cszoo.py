@@ -1,6 +1,5 @@
 """``openwafer cszoo``: the Model Zoo's trainer YAML, as its own command takes it."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -75,11 +74,9 @@ def validate_all(
 
 
 def _set_room(device_memory: str | None, store: Path | None) -> None:
-    from openwafer.training.frontends.scripts.program import MEMORY_VARIABLE, STORE_VARIABLE
+    from openwafer.training.frontends.scripts.program import Room
 
-    for variable, value in ((MEMORY_VARIABLE, device_memory), (STORE_VARIABLE, store)):
-        if value is not None:
-            os.environ[variable] = str(value)
+    Room.say_in_environment(device_memory, store)
 
 
 def _run(

@@ -1,6 +1,5 @@
 """``openwafer python``: training scripts of the vendor's styles, as they are."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -28,11 +27,9 @@ def python(
     ] = None,
 ) -> None:
     """Run a script for cerebras.pytorch or cerebras.framework.torch; its weights stream."""
-    from openwafer.training.frontends.scripts.program import MEMORY_VARIABLE, STORE_VARIABLE
+    from openwafer.training.frontends.scripts.program import Room
     from openwafer.training.frontends.scripts.script import run_script, show_mistake
 
-    for variable, value in ((MEMORY_VARIABLE, device_memory), (STORE_VARIABLE, store)):
-        if value is not None:
-            os.environ[variable] = str(value)
+    Room.say_in_environment(device_memory, store)
     sys.excepthook = show_mistake
     run_script(script)

@@ -48,6 +48,13 @@ class Room:
         store = os.environ.get(STORE_VARIABLE) if folder is None else folder
         return cls(memory, None if store is None else path_of(store, "folder"))
 
+    @staticmethod
+    def say_in_environment(device_memory: str | None, folder: Path | None) -> None:
+        """Let scripts that say nothing have what is given, see :meth:`of`."""
+        for variable, value in ((MEMORY_VARIABLE, device_memory), (STORE_VARIABLE, folder)):
+            if value is not None:
+                os.environ[variable] = str(value)
+
 
 @dataclass
 class ScriptProgram:
