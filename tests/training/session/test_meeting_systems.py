@@ -75,6 +75,14 @@ def test_a_system_may_take_longer_to_start_than_a_silent_one_has(start_seconds: 
     late.join()
 
 
+def test_every_system_waits_for_the_others_as_long_as_the_first_one() -> None:
+    store = HashStore()
+    first = Meeting(store, 0, 3, timeout_seconds=0.1, start_seconds=TIMEOUT_SECONDS)
+    first.timed_by_first()
+    second = Meeting(store, 1, 3, TIMEOUT_SECONDS).timed_by_first()
+    assert (second.timeout_seconds, second.start_seconds) == (0.1, TIMEOUT_SECONDS)
+
+
 def of_signal(store: HashStore, rank: int, number: int) -> str:
     systems = Systems(Meeting(store, rank, 3, TIMEOUT_SECONDS))
     systems.interruption.note(number)

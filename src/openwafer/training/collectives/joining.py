@@ -121,14 +121,15 @@ class Meeting:
         return groups
 
     def timed_by_first(self) -> "Meeting":
-        """The same with the timeout of rank 0; all processes call this.
+        """The same with what rank 0 waits at most; all processes call this.
 
         Raises:
             OpenwaferError: ``rank-missing``.
         """
         if self.rank == FIRST_RANK:
-            self.store.set(TIMEOUT_KEY, repr(self.timeout_seconds))
-        return replace(self, timeout_seconds=float(self._told(TIMEOUT_KEY, FIRST_RANK)))
+            self.store.set(TIMEOUT_KEY, f"{self.timeout_seconds!r} {self.start_seconds!r}")
+        timeout, start = map(float, self._told(TIMEOUT_KEY, FIRST_RANK).split())
+        return replace(self, timeout_seconds=timeout, start_seconds=start)
 
     def meet(self, name: str, members: Sequence[int]) -> list[Rank]:
         """Wait until all of them are about to do something of that name; returns who they are.
