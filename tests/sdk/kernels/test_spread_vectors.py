@@ -142,3 +142,5 @@ def test_a_vector_that_is_missing_or_too_many_is_refused() -> None:
         PLANS[4].run(x[:90], x[:90])
     with pytest.raises(OpenwaferError, match=r"x has the shape \(100,\); the plan is for \(90,\)"):
         PLANS[4].run(x)
+    with pytest.raises(OpenwaferError, match=r"x has the shape \(\); the plan is for \(1,\)"):
+        kernels.nrm2(np.array(3, np.float32), (1, 1))

@@ -360,7 +360,7 @@ def _elementwise(
     operation: VectorOperation, x: NDArray[Any], size: tuple[int, int], arch: str
 ) -> VectorPlan:
     numbers = Precision.F16 if x.dtype == np.float16 else Precision.F32
-    return plan_vector(operation, len(x), size, arch=arch, precision=numbers)
+    return plan_vector(operation, x.size, size, arch=arch, precision=numbers)
 
 
 def _summed(
@@ -371,4 +371,4 @@ def _summed(
     precision: str | None,
 ) -> VectorPlan:
     numbers = precision_of(precision, x.dtype)
-    return plan_vector(operation, len(x), size, arch=arch, precision=numbers)
+    return plan_vector(operation, x.size, size, arch=arch, precision=numbers)
