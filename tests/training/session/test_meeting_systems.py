@@ -83,6 +83,17 @@ def test_every_system_waits_for_the_others_as_long_as_the_first_one() -> None:
     assert (second.timeout_seconds, second.start_seconds) == (0.1, TIMEOUT_SECONDS)
 
 
+def test_a_system_that_has_met_the_others_is_lost_at_a_later_meeting_as_soon_as_a_silent_one() -> (
+    None
+):
+    store = HashStore()
+    met = [Meeting(store, rank, 2, 1.0, start_seconds=TIMEOUT_SECONDS) for rank in range(2)]
+    with ThreadPoolExecutor(2) as threads:
+        first, _ = threads.map(Systems, met)
+    with pytest.raises(OpenwaferError, match=r"rank-missing.*rank 1, .*\n.* in 1 s"):
+        first.meeting.groups(["later"])
+
+
 def of_signal(store: HashStore, rank: int, number: int) -> str:
     systems = Systems(Meeting(store, rank, 3, TIMEOUT_SECONDS))
     systems.interruption.note(number)

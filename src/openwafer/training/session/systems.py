@@ -213,10 +213,12 @@ class Systems:
     """
 
     def __init__(self, meeting: Meeting, network: NetworkRates | None = None) -> None:
-        self.meeting = meeting = meeting.timed_by_first()
+        meeting = meeting.timed_by_first()
         self._network = network
         self.rank, self.size = meeting.rank, meeting.size
         controlling, self._commits = meeting.groups(GROUPS)
+        # All are there by now: who does not come to a later meeting is silent.
+        self.meeting = meeting = replace(meeting, start_seconds=0.0)
         self.control = Control(controlling)
         # From the meeting on, the others listen until the run ends.
         self.control.presence.is_told = True
