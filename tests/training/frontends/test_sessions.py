@@ -16,14 +16,17 @@ from openwafer.training.frontends.session.outputs import extract_loss
 from openwafer.training.frontends.session.session import Session
 from tests.training.frontends.session_scripts import (
     BATCHES,
+    CAP,
     MAX_NORM,
     Clip,
     Script,
     SessionScript,
     clip,
     no_clip,
+    require_streamed,
 )
 from tests.training.stream.both_loops import differing
+from tests.training.stream.small_gpt import build_gpt
 
 
 def momentum(model: nn.Module) -> Optimizer:
@@ -66,6 +69,30 @@ def test_a_scaler_of_torchs_calls_takes_the_step() -> None:
 
 def test_evaluation_alone_streams_and_has_the_losses_of_the_plain_loop() -> None:
     assert SessionScript().evaluate() == Script().evaluate()
+
+
+class Guesses(nn.Module):
+    """Returns tokens, which have no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = build_gpt()
+
+    def forward(self, batch: Tensor) -> Tensor:
+        tokens: Tensor = self.model(batch).logits.argmax(-1)
+        return tokens
+
+
+@pytest.mark.parametrize("is_trained", [True, False])
+def test_a_model_that_returns_integers_alone_streams_to_be_evaluated(is_trained: bool) -> None:
+    cbtorch.initialize(device_memory="200KiB")
+    model = Guesses().eval().requires_grad_(is_trained)
+    plain = [model(batch) for batch in BATCHES]
+    cbtorch.module(model)
+    with cbtorch.Session(loader := cbtorch.dataloader(BATCHES), "eval") as session:
+        found = [model(batch) for batch in loader]
+        require_streamed(session)
+    assert all(map(torch.equal, found, plain))
 
 
 def test_evaluation_behind_training_sees_the_trained_weights() -> None:

@@ -1,7 +1,7 @@
 """A model function as a module: its forward is the function, its children what that constructs."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -157,12 +157,7 @@ class Graph(nn.Module):
     def forward(self, features: Any, labels: Any) -> Outputs:
         """Call the function."""
         shared = self._shared
-        reached = _Reached()
-        with ExitStack() as stack:
-            stack.enter_context(self._in_place_of_originals())
-            stack.enter_context(shared.template.later_call())
-            if shared.mode == ModeKeys.PREDICT and torch.is_grad_enabled():
-                stack.enter_context(reached.watching())
+        with self._in_place_of_originals(), shared.template.later_call():
             found = shared.call(features, labels)
         spec = check_spec(found, shared.mode, shared.where)
         named = dict(spec.eval_metric_ops or {})
@@ -171,7 +166,7 @@ class Graph(nn.Module):
             named |= function(*tensors) if isinstance(tensors, tuple | list) else function(tensors)
         is_evaluated = shared.mode == ModeKeys.EVAL
         return Outputs(
-            reached.last if spec.loss is None else spec.loss,
+            spec.loss,
             pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, spec.predictions),
             metrics.pairs_of(named, shared.where) if is_evaluated else {},
         )
@@ -191,26 +186,6 @@ class Graph(nn.Module):
         finally:
             for original, own, _ in replaced:
                 object.__setattr__(original, "__dict__", own)
-
-
-class _Reached:
-    """A plan wants a backward; of predictions without gradients it begins at the last module."""
-
-    last: torch.Tensor | None = None
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Context in which outputs of modules are seen."""
-        handle = register_module_forward_hook(self._after)
-        try:
-            yield
-        finally:
-            handle.remove()
-
-    def _after(self, _module: object, _args: object, out: object) -> None:
-        for leaf in pytree.tree_leaves(out):
-            if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                self.last = leaf.sum()
 
 
 class _Called:

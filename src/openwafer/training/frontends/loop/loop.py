@@ -61,7 +61,7 @@ from openwafer.training.stream.execute.attachment import Function, Run
 from openwafer.training.stream.execute.execution import StreamedExecution
 from openwafer.training.stream.link.optimizer_states import loading_as_saved
 from openwafer.training.stream.link.updates import Updater
-from openwafer.training.stream.plan.admission import loss_of_call
+from openwafer.training.stream.plan.admission import loss_of_call, loss_without_gradients
 from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.records import masters_of, weights_of
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
@@ -227,9 +227,11 @@ class StreamedLoop:
         if not torch.is_grad_enabled() and not self._begins_without_gradients:
             with nullcontext() if planned is None else planned.metering(self._on_device()):
                 return function(*args, **kwargs)
+        loss_of = loss_of_call if torch.is_grad_enabled() else loss_without_gradients
+        workload = Workload(self._model, [(args[1:], dict(kwargs))], loss_of)
         try:
             with torch.enable_grad():
-                self._begin(args[1:], dict(kwargs))
+                self._begin(workload)
         except OpenwaferError:
             raise
         except Exception:
@@ -265,22 +267,20 @@ class StreamedLoop:
         if self._own_forward is not None:
             self._model.forward = self._own_forward
 
-    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _begin(self, workload: Workload) -> None:
         let_parts_run(self._model)
         check_apart(self._model, self._model)
         if self._systems is None:
-            self._begin_here(self._plan(args, kwargs))
+            self._begin_here(self._plan(workload))
         else:
-            self._begin_on(self._systems, args, kwargs)
+            self._begin_on(self._systems, workload)
 
     def _begin_here(self, planned: Planned) -> None:
         if planned.plan.mode is Mode.STREAMED:
             self._stream(planned)
         self._planned = planned
 
-    def _begin_on(
-        self, systems: LoopSystems, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def _begin_on(self, systems: LoopSystems, workload: Workload) -> None:
         control = systems.control
         with control.reaching("the first forward with gradients"):
             check_unwrapped()
@@ -290,7 +290,7 @@ class StreamedLoop:
 
         def plan() -> BegunLoop:
             nonlocal planned
-            planned = self._plan(args, kwargs)
+            planned = self._plan(workload)
             return BegunLoop.of(planned)
 
         begun = control.share(plan)
@@ -304,8 +304,7 @@ class StreamedLoop:
         # Who owns records takes them from rank 0 here.
         control.share(None if planned is None else partial(self._begin_here, planned))
 
-    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
-        workload = Workload(self._model, [(args, kwargs)], loss_of_call)
+    def _plan(self, workload: Workload) -> Planned:
         self.is_planning = True
         try:
             with self._unwrapped():

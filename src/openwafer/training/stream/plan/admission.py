@@ -5,12 +5,13 @@ not fit, a leaner plan over the same records is searched, and then one beside gr
 host memory; where there is none, it is refused, and told what would do.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Mode
@@ -165,27 +166,57 @@ def loss_of_call(model: nn.Module, arguments: object) -> torch.Tensor:
         model: any module.
         arguments: a call's positional ones and the mapping of the others.
     """
-    assert isinstance(arguments, tuple)
-    args, kwargs = arguments
-    out = model(*args, **kwargs)
-    loss = getattr(out, "loss", None)
-    if isinstance(loss, torch.Tensor):
-        return loss
-    floats = [
-        leaf
-        for leaf in pytree.tree_leaves(out)
-        if isinstance(leaf, torch.Tensor) and leaf.requires_grad
-    ]
-    if not torch.is_grad_enabled():
-        return torch.zeros(())
-    if not floats:
+    out = _called(model, arguments)
+    loss = _reached(out)
+    if loss is None and torch.is_grad_enabled():
         raise error(
             "output-without-gradient",
             f"the forward of {type(model).__name__} returned {type(out).__name__}, in which there "
             "is no tensor with a gradient",
             help="return a loss, an object with a `loss`, or tensors in tuples, lists and mappings",
         )
-    return torch.stack([_loss_of(leaf) for leaf in floats]).sum()
+    return torch.zeros(()) if loss is None else loss
+
+
+def loss_without_gradients(model: nn.Module, arguments: object) -> torch.Tensor:
+    """The same of a model that is only called without gradients, whose output may have none.
+
+    A plan has a backward, which then begins at the last output of a module that has a gradient.
+    """
+    last = torch.zeros((), requires_grad=True)
+
+    def note(_module: object, _args: object, out: object) -> None:
+        nonlocal last
+        for leaf in _leaves_with_gradients(out):
+            last = leaf.sum()
+
+    handle = register_module_forward_hook(note)
+    try:
+        loss = _reached(_called(model, arguments))
+    finally:
+        handle.remove()
+    return last if loss is None or not loss.requires_grad else loss
+
+
+def _called(model: nn.Module, arguments: object) -> Any:
+    assert isinstance(arguments, tuple)
+    args, kwargs = arguments
+    return model(*args, **kwargs)
+
+
+def _reached(out: Any) -> torch.Tensor | None:
+    """The loss of an output, or one that takes as much memory; None where it has no gradient."""
+    loss = getattr(out, "loss", None)
+    if isinstance(loss, torch.Tensor):
+        return loss
+    found = [_loss_of(leaf) for leaf in _leaves_with_gradients(out)]
+    return torch.stack(found).sum() if found else None
+
+
+def _leaves_with_gradients(out: object) -> Iterator[torch.Tensor]:
+    for leaf in pytree.tree_leaves(out):
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+            yield leaf
 
 
 def _loss_of(output: torch.Tensor) -> torch.Tensor:
