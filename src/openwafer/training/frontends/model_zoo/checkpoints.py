@@ -194,15 +194,19 @@ class SaveCheckpointState(Callback):
         if k < 1:
             raise error("trainer-checkpoint", f"k is {k}", help="give at least 1")
         self._every, self._names, self._name = k, _names_of(checkpoint_states), checkpoint_name
-        self._num_since = 0
+        self._num_since, self._state = 0, dict[str, Any]()
+
+    def on_save_checkpoint(self, trainer: "Trainer", state_dict: dict[str, Any]) -> None:
+        """Know the state, to which other callbacks may add until it is written."""
+        self._state = state_dict
 
     def on_after_save_checkpoint(self, trainer: "Trainer", ckpt_path: Path) -> None:
         """Write it."""
+        state, self._state = self._state, {}
         self._num_since += 1
         if self._num_since < self._every:
             return
         self._num_since = 0
-        state = read_state(ckpt_path)
         names = "all" if self._names is None else "_".join(self._names)
         file = self._name.format(checkpoint_states=names, ckpt_name=ckpt_path.name)
         part = {name: state[name] for name in sorted(chosen(state, self._names))}
