@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from openwafer.training.frontends.estimator.cs_estimator import StopAtStepHook
+from openwafer.training.frontends.estimator.cs_estimator import (
+    CerebrasEstimator,
+    EstimatorSpec,
+    RunConfig,
+    SessionRunHook,
+    StopAtStepHook,
+)
 from openwafer.training.models.reference_gpt import ReferenceGpt
 from openwafer.training.plan_record import Mode
 from tests.training.frontends.estimator_scripts import (
@@ -80,3 +86,70 @@ def test_compilation_plans_and_trains_nothing(tmp_path: Path) -> None:
     assert found.compile(input_fn, validate_only=True) is None
     assert found.latest_checkpoint() is None
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class Ends(SessionRunHook):
+    """Counts batches, and ends of runs."""
+
+    def __init__(self) -> None:
+        self.num_batches = self.num_ends = 0
+
+    def after_run(self, *_: object) -> None:
+        self.num_batches += 1
+
+    def end(self, session: object) -> None:
+        self.num_ends += 1
+
+
+def test_predictions_end_with_the_batch_of_the_last_sample_and_tell_hooks(tmp_path: Path) -> None:
+    found = estimator(tmp_path).train(input_fn, steps=1)
+    size = len(BATCHES[0])
+    given = list(found.predict(lambda: BATCHES[:3], hooks=[hook := Ends()], num_samples=size))
+    assert (len(given), hook.num_batches, hook.num_ends) == (size, 1, 1)
+
+
+class Listener:
+    """Notes what it is called with."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def begin(self) -> None:
+        self.told.append("begin")
+
+    def after_save(self, session: object, global_step_value: int) -> None:
+        self.told.append(global_step_value)
+
+    def end(self, session: object, global_step_value: int) -> None:
+        self.told.append(("end", global_step_value))
+
+
+def test_listeners_hear_of_the_run_and_its_checkpoints(tmp_path: Path) -> None:
+    estimator(tmp_path).train(input_fn, steps=4, saving_listeners=[listener := Listener()])
+    assert listener.told == ["begin", 0, 3, 4, ("end", 4)]
+
+
+def two_optimizers(features: torch.Tensor, labels: torch.Tensor, mode: str) -> EstimatorSpec:
+    """One weight has states of the same name in two optimizers."""
+    model = torch.nn.Linear(4, 4)
+    loss = (model(features) - labels).square().mean()
+    momentum = torch.optim.SGD([model.weight], lr=0.1, momentum=0.9)
+    adam = torch.optim.Adam(model.parameters(), lr=0.01)
+    again = torch.optim.SGD([model.weight], lr=0.01, momentum=0.5)
+    return EstimatorSpec(mode, loss=loss, train_op=[momentum, adam, again])
+
+
+def test_states_of_a_weight_in_several_optimizers_stay_apart(tmp_path: Path) -> None:
+    rows = [torch.randn(2, 4) for _ in range(6)]
+    whole, parts = (
+        CerebrasEstimator(two_optimizers, tmp_path / name, config=RunConfig(tf_random_seed=1))
+        for name in ("whole", "parts")
+    )
+    whole.train(lambda: zip(rows, rows, strict=True))
+    for some in (rows[:3], rows[3:]):
+        parts.train(lambda some=some: zip(some, some, strict=True))
+    names = whole.get_variable_names()
+    assert {f"linear.weight/{s}momentum_buffer" for s in ("", "2/")} <= set(names)
+    for name in names:
+        if not name.startswith("random"):
+            assert (whole.get_variable_value(name) == parts.get_variable_value(name)).all(), name

@@ -16,7 +16,6 @@ from openwafer.training.frontends.session.outputs import extract_loss
 from openwafer.training.frontends.session.session import Session
 from tests.training.frontends.session_scripts import (
     BATCHES,
-    CAP,
     MAX_NORM,
     Clip,
     Script,

@@ -19,7 +19,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store import ArraySpec
 from openwafer.training.store.safetensors_file import write_header
 
-VERSION: Final = 1
+VERSION: Final = 2
 INDEX: Final = "checkpoint"
 _SUFFIX: Final = ".safetensors"
 _PREFIX: Final = "model.ckpt-"

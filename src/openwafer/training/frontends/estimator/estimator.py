@@ -3,7 +3,7 @@
 import inspect
 import logging
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice
@@ -230,36 +230,36 @@ class CerebrasEstimator:
         """
         checkpoint = self._checkpoint(checkpoint_path)
         batches = self._batches(input_fn, ModeKeys.PREDICT, num_samples)
-        given = self._predictions(checkpoint, batches, hooks or (), predict_keys)
-        num_given = 0
-        for batch in given:
-            for one in _examples(batch) if yield_single_examples else (batch,):
-                if num_given == num_samples:
-                    given.close()
-                    return
-                num_given += 1
-                yield one
+
+        def given(outputs: Outputs) -> Sequence[Any]:
+            arrays = _arrays(outputs.predictions, predict_keys)
+            return list(_examples(arrays)) if yield_single_examples else [arrays]
+
+        yield from self._predictions(checkpoint, batches, hooks or (), given, num_samples)
 
     def _predictions(
         self,
         checkpoint: Checkpoint,
         batches: Iterator[Batch],
         hooks: Sequence[SessionRunHook],
-        keys: Sequence[str] | None,
-    ) -> Generator[Any]:
+        given: Callable[[Outputs], Sequence[Any]],
+        num_left: int | None,
+    ) -> Iterator[Any]:
         with counter.counting(checkpoint.notes.global_step) as step:
             unlabelled = (Batch(batch.features) for batch in batches)
-            graph, spec, given = self._restored(ModeKeys.PREDICT, unlabelled, checkpoint)
+            graph, spec, asked = self._restored(ModeKeys.PREDICT, unlabelled, checkpoint)
             found = Hooks([*hooks, *(spec.prediction_hooks or ())], StepValues(_named(spec), step))
             with self._streamed(graph):
                 found.begin()
-                for batch in given:
+                for batch in asked:
                     outputs: list[Outputs] = []
                     is_last = found.run(
                         partial(_predict, graph, self._program.brought(batch), outputs)
                     )
-                    yield _arrays(outputs[0].predictions, keys)
-                    if is_last:
+                    some = given(outputs[0])[:num_left]
+                    yield from some
+                    num_left = None if num_left is None else num_left - len(some)
+                    if is_last or num_left == 0:
                         break
                 found.end()
 

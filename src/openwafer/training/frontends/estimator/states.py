@@ -41,7 +41,7 @@ def tensors_of(
 
 
 def _slot(name: str, key: str, index: int) -> str:
-    return f"{name}/{key}" if index == 0 else f"{name}/{key}_{index}"
+    return f"{name}/{key}" if index == 0 else f"{name}/{index}/{key}"
 
 
 def _entry(optimizer: Optimizer, parameter: nn.Parameter, key: str) -> torch.Tensor:
@@ -118,8 +118,7 @@ def restore_step(names: Mapping[int, str], step: TrainStep, checkpoint: Checkpoi
             help="return the optimizers in train_op that the checkpoint was written with",
         )
     for index, (optimizer, saved) in enumerate(zip(step.optimizers, notes.optimizers, strict=True)):
-        suffix = "" if index == 0 else f"_{index}"
-        _restore(names, optimizer, saved, partial(_saved_slots, checkpoint, suffix))
+        _restore(names, optimizer, saved, partial(_saved_slots, checkpoint, index))
         if step.schedulers:
             for group, options in zip(optimizer.param_groups, saved["groups"], strict=True):
                 group.update(options)
@@ -127,13 +126,11 @@ def restore_step(names: Mapping[int, str], step: TrainStep, checkpoint: Checkpoi
         scheduler.load_state_dict(dict(state))
 
 
-def _saved_slots(checkpoint: Checkpoint, suffix: str, name: str) -> dict[str, torch.Tensor]:
-    """Tensors of a parameter's states."""
-    return {
-        slot.removeprefix(f"{name}/").removesuffix(suffix): checkpoint.read(slot)
-        for slot in checkpoint.names
-        if slot.startswith(f"{name}/") and slot.endswith(suffix)
-    }
+def _saved_slots(checkpoint: Checkpoint, index: int, name: str) -> dict[str, torch.Tensor]:
+    """Tensors of a parameter's states in an optimizer."""
+    head = _slot(name, "", index)
+    keys = [slot.removeprefix(head) for slot in checkpoint.names if slot.startswith(head)]
+    return {key: checkpoint.read(head + key) for key in keys if "/" not in key}
 
 
 def _restore(

@@ -50,10 +50,14 @@ class Summaries:
 
 
 class SavingListener(Protocol):
-    """What is called around the writing of a checkpoint; each method may be absent."""
+    """What is called around the writing of a checkpoint.
+
+    ``begin()``, ``before_save(session, global_step_value)`` and ``end(session,
+    global_step_value)`` are called, too, where it has them; no session is given.
+    """
 
     def after_save(self, session: Any, global_step_value: int) -> Any:
-        """A checkpoint is written; True ends the run."""
+        """A checkpoint is written; what is true ends the run behind this step."""
 
 
 @dataclass
@@ -102,6 +106,7 @@ class TrainingRun:
         self._listeners = listeners
         with program.streamed(self.graph, self.step.optimizers):
             hooks.begin()
+            self._tell("begin")
             is_over = self._save()
             for batch in () if is_over else self.begun.batches:
                 brought = program.brought(batch)
@@ -112,6 +117,7 @@ class TrainingRun:
                     # No batch is asked for behind the last step.
                     break
             self._save()
+            self._tell("end", None, int(self.global_step))
             hooks.end()
         summaries.close()
         Index.of(self._folder).ended().write(self._folder)
@@ -144,13 +150,17 @@ class TrainingRun:
             waited >= self.config.save_checkpoints_secs
         )
 
+    def _tell(self, name: str, *args: Any) -> None:
+        for listener in self._listeners:
+            if hasattr(listener, name):
+                getattr(listener, name)(*args)
+
     def _save(self) -> bool:
         """Write a checkpoint, if this step has none; returns whether a listener ends the run."""
         step = int(self.global_step)
         if self._saved_step == step:
             return False
-        for listener in self._listeners:
-            getattr(listener, "before_save", lambda *_: None)(None, step)
+        self._tell("before_save", None, step)
         random_state, counted = torch.get_rng_state(), torch.tensor(step)
         tensors = [
             *states.tensors_of(self._names, self.graph, self.step),
