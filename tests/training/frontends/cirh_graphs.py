@@ -88,3 +88,32 @@ def _updates(*, clips: bool) -> list[str]:
             sentence(f"%w{at}", "Sub", f"%arg{at}, %d{at}", "", WEIGHT),
         ]
     return lines
+
+
+def decaying_products(depth: int) -> str:
+    """A chain y = x w of so many layers whose weights are halved; a step count doubles.
+
+    A rate becomes twice the new count. Its outputs are the loss, a sum of y, and the old count.
+    """
+    product = f"({VALUE}, {WEIGHT}) -> {VALUE}"
+    half = sentence("%half", "Const", "dense<5.000000e-01>", "", WEIGHT)
+    lines, value = [half], f"%arg{depth}"
+    for at in range(depth):
+        lines += [sentence(f"%w{at}", "Mul", f"%arg{at}, %half", "", WEIGHT),
+                  sentence(f"%y{at}", "MatMul", f"{value}, %arg{at}", EDGES, product)]  # fmt: skip
+        value = f"%y{at}"
+    lines += [
+        sentence("%loss", "Reduce", value, 'dimensions = dense<[0, 1]> : tensor<2xi64>, '
+                 'reduce_kind = "ADD"', f"({VALUE}) -> tensor<f32>"),
+        sentence("%twice", "Add", f"%arg{depth + 1}, %arg{depth + 1}", "", "tensor<f32>"),
+        sentence("%rate", "Add", "%twice, %twice", "", "tensor<f32>"),
+    ]  # fmt: skip
+    arguments = [weight(at, at, f"model.blocks.{at}.weight") for at in range(depth)]
+    arguments += [f'%arg{depth}: {VALUE} {{cs.input_name = "input_0"}} loc(unknown)',
+                  weight(depth + 1, depth, "schedule.step", "tensor<f32>"),
+                  weight(depth + 2, depth + 1, "schedule.rate", "tensor<f32>")]  # fmt: skip
+    outputs = [f"%w{at} {WEIGHT} " for at in range(depth)]
+    outputs += ["%twice tensor<f32> ", "%rate tensor<f32> "]
+    outputs += ['%loss tensor<f32> {cs.output_name = "loss"}',
+                f'%arg{depth + 1} tensor<f32> {{cs.output_name = "step"}}']  # fmt: skip
+    return function(arguments, lines, outputs)
