@@ -13,6 +13,7 @@ DEMOS: Final = {
     "fluid": "a cavity with a moving lid by lattice Boltzmann: a cell on each PE",
     "heat": "heat in a plate: a 5-point stencil, a cell on each PE",
     "life": "the game of life: a cell on each PE, eight neighbours by four messages",
+    "lookup": "cross-sections for Monte Carlo transport: particles are sorted to bands of energy",
     "porous": "flow through a porous medium: conjugate gradients without a matrix",
     "wave": "a seismic shot: a 25-point stencil, a column of cells on each PE",
 }
