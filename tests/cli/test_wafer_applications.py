@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 
-from openwafer.cli.wafer_demos import fluid, lookup
+from openwafer.cli.wafer_demos import copper, fluid, lookup
 from openwafer.diagnostics import OpenwaferError
 
+WSE2_SLOWLY = ["wse3", pytest.param("wse2", marks=pytest.mark.slow)]
+WSE3_SLOWLY = ["wse2", pytest.param("wse3", marks=pytest.mark.slow)]
 
-@pytest.mark.parametrize("arch", ["wse2", "wse3"])
+
+@pytest.mark.parametrize("arch", WSE2_SLOWLY)
 def test_a_fluid_between_walls_is_numpys_and_keeps_its_mass(arch: str) -> None:
     start = fluid.equilibrium(np.zeros((3, 4)), np.full((3, 4, 2), 0.05)).astype(np.float32)
     end = fluid.flow(start, 7, 1.3, arch, lid=0.1, is_slip=False).values
@@ -33,3 +36,30 @@ def test_particles_that_a_pe_has_no_room_for_are_refused() -> None:
     with pytest.raises(OpenwaferError) as raised:
         lookup.look_up(lookup.mixture(1, 40), energies, "wse3")
     assert "2000 particles and" in str(raised.value)
+
+
+@pytest.mark.parametrize("arch", WSE3_SLOWLY)
+def test_atoms_move_by_the_forces_of_all_pairs(arch: str) -> None:
+    start = copper.crystal((2, 2))
+    last = copper.states(start, copper.warmed(start.shape, 300, 1), [5], arch)[-1]
+    _, forces = copper.energy_and_forces(last.places)
+    assert np.abs(last.forces - forces).max() <= 1e-5 * np.abs(forces).max()
+    assert copper.num_unheard(last) == 0
+
+
+def test_forces_of_the_plain_loop_are_the_slopes_of_its_energy() -> None:
+    places = copper.crystal((1, 1)) + np.random.default_rng(3).normal(0, 0.02, (4, 2, 3))
+    _, forces = copper.energy_and_forces(places)
+    moved = np.zeros_like(places)
+    moved[1, 0, 2] = 1e-5
+    (more, _), (less, _) = (copper.energy_and_forces(places + way * moved) for way in (1, -1))
+    assert forces[1, 0, 2] == pytest.approx((less - more) / 2e-5, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_energy_stays_within_a_ten_thousandth_over_a_thousand_steps() -> None:
+    start = copper.crystal(copper.CELLS)
+    found = copper.states(start, copper.warmed(start.shape, 300, 8), [100] * 10, "wse3")
+    energies = np.array([copper.total_energy(state) for state in found])
+    assert np.abs(energies / energies[0] - 1).max() < 1e-4
+    assert sum(copper.num_unheard(state) for state in found) == 0

@@ -10,6 +10,7 @@ from openwafer.cli.wafer_demos.shown import Shown
 from openwafer.diagnostics import error
 
 DEMOS: Final = {
+    "copper": "molecular dynamics of copper by an embedded-atom potential: an atom on each PE",
     "fluid": "a cavity with a moving lid by lattice Boltzmann: a cell on each PE",
     "heat": "heat in a plate: a 5-point stencil, a cell on each PE",
     "life": "the game of life: a cell on each PE, eight neighbours by four messages",
