@@ -34,6 +34,7 @@ QUICKEST: dict[str, str] = {
     "bench_sparse_step.py": "--hidden 256 --layers 1 --tokens 1 64 --sparsity 0.9 --rounds 1",
     "bench_step.py": "--steps 2 --rounds 1",
     "bench_stream.py": "--quick --rounds 1 --out stream.json",
+    "bench_streamed.py": "--features 8 --tokens 8 --outputs 4 --shares 0.5",
     "bench_systems.py": "--kinds openwafer fsdp2 --steps 4 --hidden 128 --layers 1",
     "bench_timing.py": "--chain 8",
     "bench_tutorial.py": "--repeats 1",

@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     )
     from openwafer.sdk.kernels.sparse_vector import SpmvPlan, plan_spmv, spmv
     from openwafer.sdk.kernels.stencils import Source, Stencil, StencilPlan, plan_stencil, stencil
+    from openwafer.sdk.kernels.streamed import (
+        StreamedPlan,
+        Streaming,
+        plan_streamed,
+        streamed_gemm,
+    )
     from openwafer.sdk.kernels.trees import Shape, Tree
     from openwafer.sdk.kernels.vectors import (
         VectorPlan,
@@ -63,6 +69,8 @@ __all__ = [
     "SpmvPlan",
     "Stencil",
     "StencilPlan",
+    "StreamedPlan",
+    "Streaming",
     "Tree",
     "VectorPlan",
     "all_reduce",
@@ -84,12 +92,14 @@ __all__ = [
     "plan_solver",
     "plan_spmv",
     "plan_stencil",
+    "plan_streamed",
     "plan_vector",
     "power_method",
     "reduce",
     "scal",
     "spmv",
     "stencil",
+    "streamed_gemm",
 ]
 
 # Loaded when first used: the simulator takes a second.
@@ -109,6 +119,8 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("SpmvPlan", "plan_spmv", "spmv"), "sparse_vector"),
         **dict.fromkeys(("Source", "Stencil", "StencilPlan"), "stencils"),
         **dict.fromkeys(("plan_stencil", "stencil"), "stencils"),
+        **dict.fromkeys(("StreamedPlan", "Streaming"), "streamed"),
+        **dict.fromkeys(("plan_streamed", "streamed_gemm"), "streamed"),
         **dict.fromkeys(("Shape", "Tree"), "trees"),
         **dict.fromkeys(("VectorPlan", "plan_vector"), "vectors"),
         **dict.fromkeys(("asum", "axpy", "dot", "nrm2", "scal"), "vectors"),

@@ -32,8 +32,8 @@ class Dealing:
     length: int
 
     def spread(self, values: NDArray[Any], num_parts: int, length: int) -> NDArray[Any]:
-        """Values of all rows or columns as (parts, places), zeros where there are none."""
-        spread = np.zeros((num_parts, length), values.dtype)
+        """Values of all rows or columns as (parts, places, ...), zeros where there are none."""
+        spread = np.zeros((num_parts, length, *values.shape[1:]), values.dtype)
         there = self.part >= 0
         spread[self.part[there], self.place[there]] = values[there]
         return spread
@@ -41,7 +41,8 @@ class Dealing:
     def collected(self, spread: NDArray[Any]) -> NDArray[Any]:
         """Values of all rows or columns, zeros of empty ones."""
         found = spread[self.part, self.place]
-        return np.where(self.part >= 0, found, np.zeros_like(found))
+        found[self.part < 0] = 0
+        return found
 
 
 def deal(counts: Ints, num_parts: int) -> Dealing:

@@ -1,0 +1,400 @@
+"""Products whose weights stream in over the edge, while activations stay on the wafer."""
+
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Any, Final
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import error
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.pace import load_cycles, vector_cycles
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS
+from openwafer.sdk.door.compiled import QUIET, Param
+from openwafer.sdk.fabric import Edge, Port, Side
+from openwafer.sdk.kernels.precision import (
+    Precision,
+    bound_of_products,
+    named_precision,
+    precision_of,
+)
+from openwafer.sdk.kernels.products import tile_length, zeros_cycles
+from openwafer.sdk.kernels.running import (
+    CODE_BYTES,
+    MEMORY_BYTES,
+    Result,
+    check_memory,
+    check_operand,
+    check_rectangle,
+    compiled,
+    cycles_of,
+    known_arch,
+)
+from openwafer.sdk.kernels.sparse_tiles import Dealing, canonical, check_finite, deal
+from openwafer.sdk.kernels.weight_streams import WeightStreams
+
+_COLOR: Final = 0
+"""On which weights enter."""
+_MOST_FOLD: Final = 4
+"""Rings of a column: each takes three colors."""
+_DEPTHS: Final = (16, 8, 4, 2)
+"""Sums of outputs that a PE may hold, powers of two."""
+_WEIGHT_CYCLES: Final = 11
+"""Of a task's instructions for a weight, beside the registers that it loads."""
+_PLACE_CYCLES: Final = 13
+"""Of the task for a place that comes in a wavelet of its own."""
+_OUTPUT_CYCLES: Final = 90
+"""Of two tasks' instructions for an output."""
+_PORT_OUTPUTS: Final = 4
+"""By which a row of PEs runs ahead of others of its port, since their weights wait in between."""
+_PUBLISHED_OVERHEAD: Final = 4
+"""Of an output, in times of a weight: a copy, a reset, and a sum of twice the width."""
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """How weights come to rows of PEs.
+
+    Attributes:
+        fold: rows of PEs that hold the same features, of other tokens, 1 to 4; None takes what is
+            predicted to take the fewest cycles.
+        num_ports: by which weights enter, of the rows of PEs one below the other.
+        is_sorted: features are dealt to rows of PEs by falling count of their weights; without it
+            they are dealt as they come.
+    """
+
+    fold: int | None = None
+    num_ports: int = 1
+    is_sorted: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedPlan:
+    """How Y = W X is done with X at rest, before anything is compiled.
+
+    Features are dealt to rows of PEs, tokens lie in columns of PEs, and, with `fold` rows of PEs
+    for each part of the features, in these. Weights enter in the west with the places of their
+    features, and scale the tokens of a feature on all PEs of a row; a control wavelet ends an
+    output. Its parts are added along a ring in each column, which begins behind the output's owner.
+
+    Attributes:
+        shape: outputs, features and tokens.
+        rows: of PEs.
+        columns: of PEs.
+        fold: rows of PEs that hold the same features, of other tokens.
+        num_ports: by which weights enter.
+        tokens: of a PE, with what is padded.
+        depth: sums of outputs that a PE holds while they wait for the ring.
+        arch: the generation.
+        precision: types of elements and sums.
+        streams: the weights in their order.
+    """
+
+    shape: tuple[int, int, int]
+    rows: int
+    columns: int
+    fold: int
+    num_ports: int
+    tokens: int
+    depth: int
+    arch: Arch
+    precision: Precision
+    streams: WeightStreams = field(repr=False)
+
+    @property
+    def features(self) -> int:
+        """Of the PE that has most."""
+        return self.streams.by_features.length
+
+    @property
+    def own_outputs(self) -> int:
+        """Of a PE, with what is padded."""
+        return self.streams.by_outputs.length
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of a PE's 48 KB, with those that are kept for code."""
+        spare = 1 if self.precision.is_widened else 0
+        sums = self.own_outputs + self.depth + spare
+        elements = self.features * self.precision.given.itemsize
+        return self.tokens * (elements + 4 * sums) + CODE_BYTES
+
+    @property
+    def weight_cycles(self) -> int:
+        """Of a weight: the task that it starts, and a multiply-add for each token."""
+        generation = GENERATIONS[self.arch]
+        timing = generation.timing
+        operation = "fmachs" if self.precision.is_widened else "fmacs"
+        cycles = vector_cycles(VECTOR_OPS[operation], self.tokens, generation) + _WEIGHT_CYCLES
+        cycles += load_cycles(1, timing.load_latency) + timing.drain_cycles + timing.switch_cycles
+        own_wavelet = 0 if self.precision.is_widened else 1
+        return cycles + own_wavelet * (_PLACE_CYCLES + timing.wavelet_switch_cycles)
+
+    @property
+    def output_cycles(self) -> int:
+        """Of an output: the reset of a sum, a word for each token in the ring, and two tasks.
+
+        Of widened sums each second one lies in the other buffer, and is copied back.
+        """
+        reset = zeros_cycles(self.tokens, self.precision, self.arch)
+        copied = reset // 2 if self.precision.is_widened else 0
+        return reset + copied + self.tokens + _OUTPUT_CYCLES
+
+    @property
+    def compute_cycles(self) -> int:
+        """Predicted cycles of PEs: rows wait for the one that has most, of so many outputs each."""
+        outputs = _PORT_OUTPUTS if self.streams.band > 1 else self.depth
+        counts = self.streams.counts
+        begins = np.arange(0, self.streams.num_outputs, outputs)
+        most = int(np.add.reduceat(counts, begins, axis=1).max(axis=0).sum())
+        return most * self.weight_cycles + self.streams.num_outputs * self.output_cycles
+
+    @property
+    def stream_cycles(self) -> int:
+        """Cycles in which the weights enter by the port that has most of them."""
+        wavelets = max(len(words) for words, _ in self._streams())
+        rate = self.edge.rate(self.edge.ports[0], self.arch, is_into=True)
+        return ceil(wavelets / rate)
+
+    @property
+    def cycles(self) -> int:
+        """Predicted cycles: those of the PEs, or of the ports where these take longer."""
+        return max(self.compute_cycles, self.stream_cycles)
+
+    @property
+    def published_speedup(self) -> float:
+        """Over all weights, by the published model: an output takes the time of four weights."""
+        outputs, features, _ = self.shape
+        of_row = features * self.fold / self.rows
+        share: float = self.streams.matrix.nnz / (outputs * features)
+        return (of_row + _PUBLISHED_OVERHEAD) / (of_row * share + _PUBLISHED_OVERHEAD)
+
+    @property
+    def edge(self) -> Edge:
+        """Its ports, the first rows of PEs of all bands."""
+        firsts = range(0, self.rows, self.streams.band * self.fold)
+        return Edge(tuple(Port(f"weights {y}", 0, y, Side.WEST, into=(_COLOR,)) for y in firsts))
+
+    @property
+    def num_roundings(self) -> int:
+        """The most that a product goes through."""
+        return int(self.streams.counts.max()) + self.rows // self.fold
+
+    def error_bound(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        """Bound of the error of each element of Y; the order of the sums is that of the plan.
+
+        It is ``gamma(n) * |W| @ |X|`` with n = :attr:`num_roundings`, and half of the least number
+        of f32 for each product.
+
+        Args:
+            x: (features, tokens), finite.
+        """
+        matrix = self.streams.matrix
+        most = int(np.diff(matrix.indptr).max(initial=0))
+        return bound_of_products(matrix, x, self.num_roundings, most, self.precision.sums)
+
+    def forward(self, x: NDArray[Any], *, check: bool = False) -> Result:
+        """Y = W X on the simulated wafer: (outputs, tokens).
+
+        Args:
+            x: (features, tokens) of the plan's shape and precision, finite.
+            check: look for mistakes of the program.
+
+        Raises:
+            OpenwaferError: it has another shape or type, or is not finite.
+        """
+        check_operand("X", x, self.shape[1:], self.precision)
+        check_finite("X", x)
+        options = replace(QUIET, edge=self.edge)
+        with compiled("streamed", self.arch, self.params).run(options, check=check) as run:
+            run["X"] = self._spread(x, self.streams.by_features)
+            run.launch("main")
+            for port, (words, flags) in zip(self.edge.ports, self._streams(), strict=True):
+                run.send_port(port.name, words, is_control=flags)
+            y = self._collected(run["Y"], self.streams.by_outputs)
+            return Result(y, cycles_of(run, self.arch))
+
+    def _streams(self) -> list[tuple[NDArray[np.uint32], NDArray[np.bool_]]]:
+        place_words = self.tokens * self.precision.given.itemsize // 2
+        streams = self.streams
+        return streams.of_ports(streams.words(streams.matrix.data, place_words))
+
+    def _spread(self, values: NDArray[Any], dealing: Dealing) -> NDArray[Any]:
+        """Rows of a matrix on PEs: (rows of PEs, columns of PEs, elements)."""
+        parts = self.columns * self.fold
+        padded = np.pad(values, [(0, 0), (0, parts * self.tokens - values.shape[1])])
+        by_part = dealing.spread(padded, self.rows // self.fold, dealing.length)
+        shape = (self.rows // self.fold, dealing.length, self.fold, self.columns, self.tokens)
+        return by_part.reshape(shape).transpose(0, 2, 3, 1, 4).reshape(self.rows, self.columns, -1)
+
+    def _collected(self, spread: NDArray[Any], dealing: Dealing) -> NDArray[Any]:
+        """The matrix whose rows lie so."""
+        shape = (self.rows // self.fold, self.fold, self.columns, dealing.length, self.tokens)
+        by_part = spread.reshape(shape).transpose(0, 3, 1, 2, 4)
+        whole = by_part.reshape(*by_part.shape[:2], -1)
+        return dealing.collected(whole)[:, : self.shape[2]].copy()
+
+    @property
+    def params(self) -> dict[str, Param]:
+        """Of its program."""
+        return {
+            "rows": self.rows // self.fold,
+            "columns": self.columns,
+            "fold": self.fold,
+            "band": self.streams.band,
+            "tokens": self.tokens,
+            "features": self.features,
+            "own_outputs": self.own_outputs,
+            "depth": self.depth,
+            "is_widened": self.precision.is_widened,
+        }
+
+
+def plan_streamed(
+    w: Any,
+    num_tokens: int,
+    size: tuple[int, int],
+    *,
+    arch: str = Arch.WSE3,
+    precision: str = Precision.F32,
+    streaming: Streaming = Streaming(),
+) -> StreamedPlan:
+    """Plan Y = W X whose weights stream in, on a rectangle of PEs.
+
+    Args:
+        w: (outputs, features), float32: a sparse matrix of scipy, of which what is stored streams
+            in, or an array, of which all elements do.
+        num_tokens: columns of X.
+        size: rows and columns of PEs.
+        arch: ``"wse2"`` or ``"wse3"``.
+        precision: ``"f32"``, or ``"f16-f32"``, which rounds the weights to float16.
+        streaming: ports, and how features and tokens lie.
+
+    Raises:
+        OpenwaferError: W is not finite or of another type, or does not fit the fabric or a PE.
+    """
+    generation, numbers = known_arch(arch), named_precision(precision)
+    check_rectangle(*size, generation)
+    _check(numbers, num_tokens, size, streaming)
+    matrix = canonical(_all_stored(w), numbers)
+    folds = range(1, _MOST_FOLD + 1) if streaming.fold is None else (streaming.fold,)
+    plans = [
+        _planned(matrix, num_tokens, size, generation, numbers, replace(streaming, fold=fold))
+        for fold in folds
+        if size[0] % fold == 0 and streaming.num_ports <= size[0] // fold
+    ]
+    fitting = [plan for plan in plans if plan.memory_bytes <= MEMORY_BYTES]
+    if not fitting:
+        least = min(plans, key=lambda plan: plan.memory_bytes)
+        what = (
+            f"{least.features} features and {least.own_outputs} outputs of {least.tokens} tokens "
+            f"in {numbers}"
+        )
+        check_memory(least.memory_bytes, what)
+    return min(fitting, key=lambda plan: plan.cycles)
+
+
+def _check(
+    precision: Precision, num_tokens: int, size: tuple[int, int], streaming: Streaming
+) -> None:
+    if precision is Precision.F16:
+        raise error(
+            "kernel-precision",
+            "precision is 'f16'; streamed weights are summed in f32",
+            help="give 'f16-f32' or 'f32'",
+        )
+    if num_tokens < 1:
+        raise error("kernel-shape", f"{num_tokens} tokens", help="give 1 or more")
+    fold = 1 if streaming.fold is None else streaming.fold
+    if not 1 <= fold <= _MOST_FOLD or size[0] % fold:
+        raise error(
+            "kernel-rectangle",
+            f"a fold of {fold} on {size[0]} rows of PEs",
+            help=f"give 1 to {_MOST_FOLD}, a divisor of the rows",
+        )
+    if not 1 <= streaming.num_ports <= size[0] // fold:
+        raise error(
+            "kernel-ports",
+            f"{streaming.num_ports} ports for {size[0]} rows of PEs in folds of {fold}",
+            help=f"give 1 to {size[0] // fold}: a port is that of whole folds",
+        )
+
+
+def _all_stored(w: Any) -> Any:
+    """An array as a sparse matrix that stores its zeros, too."""
+    if not isinstance(w, np.ndarray) or w.ndim != 2:
+        return w
+    outputs, features = w.shape
+    places = np.tile(np.arange(features), outputs), np.arange(outputs + 1) * features
+    return scipy.sparse.csr_array((w.ravel(), *places), w.shape)
+
+
+def _planned(
+    matrix: scipy.sparse.csr_array,
+    num_tokens: int,
+    size: tuple[int, int],
+    arch: Arch,
+    precision: Precision,
+    streaming: Streaming,
+) -> StreamedPlan:
+    """With the largest depth that fits a PE, or the least one."""
+    fold = streaming.fold or 1
+    rows = size[0] // fold
+    counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
+    by_features = deal(counts, rows) if streaming.is_sorted else _in_turns(matrix.shape[1], rows)
+    by_outputs = _in_turns(matrix.shape[0], rows)
+    band = ceil(rows / streaming.num_ports)
+    streams = WeightStreams(matrix, by_features, by_outputs, rows, band, precision)
+    tokens = tile_length(num_tokens, size[1] * fold, 8 if precision.is_widened else 4)
+    plans = [
+        StreamedPlan(
+            *((*matrix.shape, num_tokens), *size, fold, ceil(rows / band), tokens, depth),
+            *(arch, precision, streams),
+        )
+        for depth in _DEPTHS
+    ]
+    return next((plan for plan in plans if plan.memory_bytes <= MEMORY_BYTES), plans[-1])
+
+
+def _in_turns(count: int, num_parts: int) -> Dealing:
+    """One after the other to all parts."""
+    place, part = np.divmod(np.arange(count), num_parts)
+    return Dealing(part, place, ceil(count / num_parts))
+
+
+def streamed_gemm(
+    w: Any,
+    x: NDArray[Any],
+    size: tuple[int, int],
+    *,
+    arch: str = Arch.WSE3,
+    precision: str | None = None,
+    streaming: Streaming = Streaming(),
+) -> Result:
+    """Product of weights that stream in and a matrix at rest: (outputs, tokens) in float32.
+
+    The error of each element is at most ``gamma(n) * |W| @ |X|`` with n = ``num_roundings`` of the
+    plan, and half of the least number of f32 for each product; u is 2**-24. The order is that of
+    the plan, so the bits repeat.
+
+    Args:
+        w: (outputs, features), float32: a sparse matrix of scipy, of which what is stored streams
+            in, or an array, of which all elements do.
+        x: (features, tokens), float32 for ``"f32"``, else float16; finite.
+        size: rows and columns of PEs.
+        arch: ``"wse2"`` or ``"wse3"``.
+        precision: ``"f32"``, or ``"f16-f32"``, which rounds the weights to float16; None takes the
+            one of `x`.
+        streaming: ports, and how features and tokens lie.
+
+    Raises:
+        OpenwaferError: shape or type do not fit, values are not finite, or the rectangle or its
+            memory is too small.
+    """
+    if x.ndim != 2:
+        raise error("kernel-shape", f"X has the shape {x.shape}", help="give a matrix")
+    numbers = precision_of(precision, x.dtype)
+    plan = plan_streamed(w, x.shape[1], size, arch=arch, precision=numbers, streaming=streaming)
+    return plan.forward(x)

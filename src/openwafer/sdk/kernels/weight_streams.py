@@ -1,0 +1,127 @@
+"""Weights as they enter the fabric: places and values by rows of PEs, and control wavelets."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from openwafer.sdk.arch.generation import WORD_BYTES
+from openwafer.sdk.kernels.precision import Precision
+from openwafer.sdk.kernels.sparse_tiles import Dealing, Ints
+
+Words = NDArray[np.uint32]
+END_TASK: Final = 40
+"""Control task that ends an output."""
+TURN_WAVELETS: Final = 8
+"""Of a row of PEs until the next row of its port gets some: a queue and a router hold them."""
+_NO_TASK: Final = 31 << 16
+_NOT_INTO_THE_CORE: Final = 1 << 24
+_ADVANCE: Final = 1 << 22
+_RESET: Final = 2 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class WeightStreams:
+    """Non-zeros of W in the order in which they enter.
+
+    Outputs follow each other by their owners. The rows of PEs of a port get a turn's non-zeros
+    each, then the next ones, until all have those of an output.
+
+    Attributes:
+        matrix: (outputs, features) by rows, values as they are held.
+        by_features: where features lie, on rows of PEs.
+        by_outputs: where outputs lie.
+        rows: of PEs that hold different features.
+        band: rows whose weights enter by one port.
+        precision: of the values.
+    """
+
+    matrix: scipy.sparse.csr_array
+    by_features: Dealing
+    by_outputs: Dealing
+    rows: int
+    band: int
+    precision: Precision
+
+    @property
+    def num_outputs(self) -> int:
+        """With those that fill up the rows of PEs."""
+        return self.rows * self.by_outputs.length
+
+    @cached_property
+    def counts(self) -> Ints:
+        """Non-zeros by row of PEs and output: (rows, outputs)."""
+        flat = np.bincount(self._packet, minlength=self.rows * self.num_outputs)
+        return flat.reshape(self.num_outputs, self.rows).T
+
+    @cached_property
+    def _packet(self) -> Ints:
+        """Of each non-zero the number of its output and row of PEs."""
+        entries, outputs = self.matrix.tocoo(), self.by_outputs
+        number = outputs.part[entries.row] * outputs.length + outputs.place[entries.row]
+        packet: Ints = number * self.rows + self.by_features.part[entries.col]
+        return packet
+
+    @cached_property
+    def order(self) -> Ints:
+        """Non-zeros by output, row of PEs and place."""
+        return np.lexsort((self.by_features.place[self.matrix.indices], self._packet))
+
+    @property
+    def wavelets_of_weight(self) -> int:
+        """A place and a value of 16 bits share one."""
+        return self.precision.given.itemsize // WORD_BYTES
+
+    def words(self, values: NDArray[np.float32], place_words: int) -> Words:
+        """Wavelets of the non-zeros in :attr:`order`: (non-zeros, wavelets of each).
+
+        Args:
+            values: of the non-zeros, as in :attr:`matrix`.
+            place_words: words of memory from a feature to the next one.
+        """
+        given = values.astype(self.precision.given)[self.order]
+        columns = self.matrix.indices[self.order]
+        places = (self.by_features.place[columns] * place_words).astype(np.uint32)
+        if self.wavelets_of_weight == 1:
+            tagged: Words = places << 16 | given.view(np.uint16)
+            return tagged[:, None]
+        return np.stack([places, given.view(np.uint32)], axis=1)
+
+    def of_ports(self, words: Words) -> list[tuple[Words, NDArray[np.bool_]]]:
+        """What enters by each port, and which of it are control wavelets.
+
+        Args:
+            words: wavelets of the non-zeros in :attr:`order`.
+        """
+        return [self._of_port(words, first) for first in range(0, self.rows, self.band)]
+
+    def _of_port(self, words: Words, first: int) -> tuple[Words, NDArray[np.bool_]]:
+        packet = self._packet[self.order]
+        number, row = np.divmod(packet, self.rows)
+        is_own = (row >= first) & (row < first + self.band)
+        counts = self.counts[first : first + self.band].T
+        turn = TURN_WAVELETS // words.shape[1] if counts.shape[1] > 1 else max(1, counts.max())
+        # Of an output each row gets as many turns as the one that needs most of them.
+        turns = np.maximum(1, -(-counts // turn))
+        begin = np.cumsum(turns.max(axis=1)) - turns.max(axis=1)
+        in_packet = np.arange(len(packet)) - np.searchsorted(packet, packet)
+        at = (begin[number] + in_packet // turn) * counts.shape[1] + row - first
+        controls, at = self._controls(turns), at[is_own]
+        ends = np.cumsum(np.bincount(at, minlength=controls.size)) * words.shape[1]
+        entering = words[is_own][np.argsort(at, kind="stable")].ravel()
+        flags = np.insert(np.zeros(entering.size, np.bool_), ends, True)
+        return np.insert(entering, ends, controls), flags
+
+    @staticmethod
+    def _controls(turns: Ints) -> Words:
+        """Control wavelets behind all turns of outputs and rows; `turns` have non-zeros."""
+        most = turns.max(axis=1)
+        output = np.repeat(np.arange(len(turns)), most)
+        in_output = np.arange(len(output)) - np.searchsorted(output, output)
+        does_end = in_output[:, None] == turns[output] - 1
+        controls = np.where(does_end, END_TASK << 16, _NO_TASK | _NOT_INTO_THE_CORE) | _ADVANCE
+        controls[:, -1] += _RESET - _ADVANCE
+        return controls.astype(np.uint32).ravel()
