@@ -76,8 +76,8 @@ class SuiteOptions:
         is_compared: each program runs a second time in the reference interpreter, and has passed
             only if both runs leave the same state behind.
         is_replayed: each run is done again from its journal in another process, with the account
-            of time and the cycles by line, and has passed only if it is the same run, and its
-            cycles add up.
+            of time and the cycles by line, and in a debugger, and has passed only if it is the same
+            run, and its cycles add up.
         script: name of the command files; empty for ``commands_wse2.sh`` or ``commands_wse3.sh``.
     """
 

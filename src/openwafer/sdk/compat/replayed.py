@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk.debug import Debugger, Reason
 from openwafer.sdk.fabric import Account, SlotState
 from openwafer.sdk.fabric.words import MAIN_SLOT
 from openwafer.sdk.host import journal as journals
@@ -54,8 +55,12 @@ def _has_stopped(journal: Journal) -> bool:
 def _faults_of_run(program: Program, journal: Journal, state: Path | None) -> Iterator[str]:
     plain = replay(program, journal)
     whole = replay(program, journal, has_account=True, has_line_cycles=True)
-    left = [final_state(program, one.simulator) for one in (plain, whole)]
-    names = ["a replay", "a replay with account and line cycles"]
+    debugger = Debugger(program, journal)
+    while debugger.go_on().reason is Reason.FAILED:
+        pass
+    simulators = plain.simulator, whole.simulator, debugger.simulator
+    left = [final_state(program, one) for one in simulators]
+    names = ["a replay", "a replay with account and line cycles", "a debugger"]
     if state is not None:
         left, names = [read(state), *left], ["the run", *names]
     for name, other in zip(names[1:], left[1:], strict=True):
