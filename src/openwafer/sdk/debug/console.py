@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from openwafer.diagnostics import OpenwaferError, counted, error
+from openwafer.sdk.debug.breakpoints import FINDING, Breakpoint
 from openwafer.sdk.debug.session import Debugger, Halt, Reason
 from openwafer.sdk.debug.stack import Frame
 from openwafer.sdk.program.debug_info import Place, Source
@@ -16,9 +17,13 @@ _AROUND: Final = 4
 """Lines that `list` shows before and behind the present one."""
 _MOST_PES: Final = 8
 _BREAK: Final = re.compile(
-    r"(?:(?P<file>\S+):)?(?P<line>\d+)"
-    r"(?:\s+at\s+(?P<at>\d+\s+\d+(?:\s+\d+\s+\d+)?))?(?:\s+if\s+(?P<condition>.+))?"
+    r"(?P<what>.+?)(?:\s+at\s+(?P<at>\d+\s+\d+(?:\s+\d+\s+\d+)?))?"
+    r"(?:\s+if\s+(?P<condition>.+?))?(?:\s+log\s+(?P<log>.+))?"
 )
+_WATCH: Final = re.compile(r"(?P<what>.+?)(?:\s+if\s+(?P<condition>.+))?")
+_LINE: Final = re.compile(r"(?:(?P<file>\S+):)?(?P<line>\d+)")
+_NUMBERED: Final = re.compile(r"(?P<kind>cycle|color)\s+(?P<number>\d+)")
+_NAME: Final = re.compile(r"[A-Za-z_][\w.]*")
 
 
 class Console(cmd.Cmd):
@@ -44,6 +49,7 @@ class Console(cmd.Cmd):
         self._depth = 0
         self._sources = {one.name: one for one in self._program.debug.sources}
         self._compared: set[str] = set()
+        debugger.tell = self._say
 
     # How lines are taken.
 
@@ -76,17 +82,60 @@ class Console(cmd.Cmd):
     # Where to stop.
 
     def do_break(self, rest: str) -> None:
-        """break [FILE:]LINE [at X Y [COLUMNS ROWS]] [if CONDITION]: stop there."""
+        """break PLACE [at X Y [COLUMNS ROWS]] [if CONDITION] [log MESSAGE]: stop there.
+
+        PLACE is [FILE:]LINE, the NAME of a task or a function, `color N` (a wavelet arrives),
+        `cycle N`, or `finding` (a mistake is found). A message is told instead of a stop; {x} in it
+        is the value of x.
+        """
         found = _BREAK.fullmatch(rest.strip())
         if found is None:
-            raise error("debug-usage", f"this is no place to stop: {rest!r}", help="help break")
-        file = found["file"] or self._present().file
+            raise _no_place(rest)
+        what, condition, log = found["what"], found["condition"] or "", found["log"] or ""
         at = [int(word) for word in (found["at"] or "").split()]
         pes = self._pes(at) if at else None
-        wanted = int(found["line"])
-        made = self._debugger.breakpoints.add(file, wanted, pes, found["condition"] or "")
-        moved = f"; line {wanted} has no code" if made.line != wanted else ""
-        self._say(f"breakpoint {made}{moved}")
+        breakpoints = self._debugger.breakpoints
+        if line := _LINE.fullmatch(what):
+            wanted = int(line["line"])
+            file = line["file"] or self._present().file
+            made = breakpoints.add(file, wanted, pes, condition, log)
+            self._say_made(made, f"; line {wanted} has no code" * (made.line != wanted))
+        elif numbered := _NUMBERED.fullmatch(what):
+            number = int(numbered["number"])
+            is_cycle = numbered["kind"] == "cycle"
+            self._say_made(
+                self._debugger.stop_at_cycle(number)
+                if is_cycle
+                else breakpoints.add_arrivals(number, pes, condition)
+            )
+        elif what == "finding":
+            self._say_made(breakpoints.add_arrivals(FINDING, pes, condition))
+        elif _NAME.fullmatch(what):
+            self._say_made(breakpoints.add_function(what, pes, condition, log))
+        else:
+            raise _no_place(rest)
+
+    def _say_made(self, made: Breakpoint, more: str = "") -> None:
+        self._say(f"breakpoint {made}{more}")
+
+    def do_watch(self, rest: str) -> None:
+        """watch EXPRESSION [if CONDITION]: stop where what lies there is changed."""
+        found = _WATCH.fullmatch(rest.strip())
+        if found is None:
+            raise error("debug-usage", "nothing is named", help="help watch")
+        look, name = self._debugger.look(self._pe, self._depth), found["what"]
+        value = look.evaluator.variable(name)
+        condition = found["condition"] or ""
+        self._say_made(self._debugger.breakpoints.add_value(name, self._pe, value, condition))
+
+    def do_who(self, rest: str) -> None:
+        """who EXPRESSION: go back to before what changed it last."""
+        value = self._debugger.look(self._pe, self._depth).evaluator.variable(rest)
+        pe = self._pe
+        told = self._debugger.go_to_writer(rest.strip(), pe, value)
+        self._show(self._debugger.halt)
+        self._say(told)
+        self._pe = pe
 
     def do_delete(self, rest: str) -> None:
         """delete N: take a breakpoint away."""
@@ -252,15 +301,19 @@ class Console(cmd.Cmd):
                 self._say(halt.text)
             return
         self._pe = halt.pe
-        place = self._program.places[halt.place]
         numbers = ", ".join(map(str, halt.breakpoints))
         told = f"breakpoint {numbers}, " if halt.reason is Reason.BREAKPOINT else ""
-        self._say(f"{told}{self._name(halt.pe)}, cycle {halt.cycle:,}, {place}")
+        place = self._program.places[halt.place] if halt.place >= 0 else None
+        where = f"cycle {halt.cycle:,}, {place or 'at its end'}"
+        self._say(f"{told}{self._name(halt.pe)}, {where}")
         if halt.others:
             names = ", ".join(map(self._name, halt.others[:_MOST_PES]))
             more = f" and {len(halt.others) - _MOST_PES} more" * (len(halt.others) > _MOST_PES)
             self._say(f"in the same cycle: {names}{more}")
-        self._show_line(place)
+        if halt.text:
+            self._say(halt.text)
+        if place is not None:
+            self._show_line(place)
 
     def _show_line(self, place: Place) -> None:
         source = self._sources.get(place.file)
@@ -290,6 +343,10 @@ _SHORT: Final = {
     "q": "quit",
     "EOF": "quit",
 }
+
+
+def _no_place(rest: str) -> OpenwaferError:
+    return error("debug-usage", f"this is no place to stop: {rest!r}", help="help break")
 
 
 def _number(word: str) -> int:

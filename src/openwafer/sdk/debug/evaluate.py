@@ -62,11 +62,26 @@ class Evaluator:
         except (TypeError, ValueError, ArithmeticError) as cause:
             raise _refused(expression, str(cause)) from cause
 
+    def variable(self, expression: str) -> Value:
+        """The variable, or the part of one, that an expression names.
+
+        Raises OpenwaferError where it names none.
+        """
+        return self._value(_read(expression), expression)
+
     def text(self, expression: str) -> str:
         """The same, as CSL would write it, with its type in front where it has one."""
         found = self.result(expression)
+        kind = f"{self._values.type_of(found).name} " if isinstance(found, Value) else ""
+        return f"{kind}{self._text(found)}"
+
+    def bare_text(self, expression: str) -> str:
+        """The same without the type."""
+        return self._text(self.result(expression))
+
+    def _text(self, found: Result) -> str:
         if isinstance(found, Value):
-            return f"{self._values.type_of(found).name} {self._values.text(found)}"
+            return self._values.text(found)
         return str(found).lower() if isinstance(found, bool) else f"{found:.9g}"
 
     def holds(self, condition: str) -> bool:

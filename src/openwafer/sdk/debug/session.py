@@ -5,20 +5,27 @@ becomes what it was at a snapshot before, and goes forward from there; where it 
 from how many statements a PE has begun.
 """
 
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
+import numpy as np
 from greenlet import GreenletExit, greenlet
 
 from openwafer import json_files
+from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.codegen.native import NativeCode
-from openwafer.sdk.debug.breakpoints import Breakpoints
+from openwafer.sdk.debug.breakpoints import FINDING, Arrival, Breakpoint, Breakpoints, Seen
 from openwafer.sdk.debug.names import PeLook
 from openwafer.sdk.debug.stack import Frame, frames_of
-from openwafer.sdk.fabric import Standing
+from openwafer.sdk.debug.values import Value
+from openwafer.sdk.fabric import EventKind, Standing
+from openwafer.sdk.fabric.events import Rows, color_and_link
+from openwafer.sdk.fabric.stepping import Change
 from openwafer.sdk.host.checks import Warnings
 from openwafer.sdk.host.journal import Journal
 from openwafer.sdk.host.operations import Interpreter
@@ -28,6 +35,8 @@ from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.program.debug_info import FrameTable
 from openwafer.sdk.program.program import Program, with_frames
 
+_ITS_CODE: Final = "its code"
+_IN_BRACES: Final = re.compile(r"\{([^}]*)\}")
 SNAPSHOT_SECONDS: Final = 0.1
 """How long the run goes on between two snapshots, as it was the first time."""
 
@@ -52,16 +61,17 @@ class Halt:
         pe: number of the PE whose code has stopped; None where none has.
         place: of the statement that comes next there.
         statement: how many it has begun.
+            -1 where the cycle is over.
         breakpoints: numbers of those that it, and others, have come to.
         others: numbers of PEs that have come to a breakpoint in the same cycle.
-        text: of the error that ended the run.
+        text: of the error that ended the run, or what was changed and by whom.
     """
 
     reason: Reason
     cycle: int
     pe: int | None = None
     place: int = -1
-    statement: int = 0
+    statement: int = -1
     breakpoints: tuple[int, ...] = ()
     others: tuple[int, ...] = ()
     text: str = ""
@@ -76,11 +86,11 @@ class _Kept:
     standing: Standing
 
 
-Decide: TypeAlias = Callable[[dict[int, int]], Halt | None]
-"""Says of the places of PEs that have stopped whether the run stands still; None lets it go on."""
+Decide: TypeAlias = Callable[[Seen], Halt | None]
+"""Says of what is seen whether the run stands still; None lets it go on."""
 
 
-def _never(_stopped: dict[int, int]) -> Halt | None:
+def _never(_seen: Seen) -> Halt | None:
     """Stand still nowhere."""
     return None
 
@@ -98,6 +108,7 @@ class Debugger:
     Attributes:
         breakpoints: where the run stops.
         halt: where it stands now.
+        tell: gets messages of breakpoints that do not stop.
 
     Raises OpenwaferError for the journal of another program.
     """
@@ -128,7 +139,10 @@ class Debugger:
         self._most_snapshots = most_snapshots
         self._kept = [_Kept(0, 0, self.simulator.standing())]
         self._looked_at = time.perf_counter()
+        self._arrivals: list[Arrival] = []
+        self.tell: Callable[[str], None] = lambda _text: None
         self.simulator.when_stopped(self._stopped)
+        self.simulator.when_heard(self._heard)
         self._run = greenlet(self._runs)
         self._keep_later()
 
@@ -143,14 +157,39 @@ class Debugger:
             failure = entries[self._operation].failure
             if failure is not None:
                 self._hub.switch(Halt(Reason.FAILED, self.simulator.cycle, text=failure))
+            self._see(Seen(changes=self._changes(None), host=self._operation))
             self._operation += 1
         return Halt(Reason.END, self.simulator.cycle)
 
-    def _stopped(self) -> None:
-        """Ask of all PEs that have stopped whether the run stands still."""
-        halt = self._decide(self.simulator.stepping.stopped())
+    def _see(self, seen: Seen) -> None:
+        """Stand still where that is decided of what is seen."""
+        halt = self._decide(seen)
         if halt is not None:
             self._hub.switch(halt)
+
+    def _stopped(self) -> None:
+        """Look at PEs that have stopped; where none has, at what the cycle has changed.
+
+        Others than these may still have something to do in this cycle, which comes first.
+        """
+        stopped = self.simulator.stepping.stopped()
+        self._see(Seen(stopped, self._changes(list(stopped) or None)))
+        if self._arrivals:
+            self._arrivals, arrivals = [], self._arrivals
+            self._see(Seen(arrivals=tuple(arrivals)))
+
+    def _heard(self, rows: Rows) -> None:
+        """Look at wavelets that have come into queues, and at mistakes that were found."""
+        for row in rows[np.isin(rows["kind"], (EventKind.ENTERED, EventKind.FINDING))]:
+            color = int(color_and_link(int(row["where"]))[0])
+            is_entry = row["kind"] == EventKind.ENTERED
+            self._arrivals.append(Arrival(int(row["pe"]), color if is_entry else FINDING))
+        if self._arrivals and not self.simulator.stepping.stopped():
+            self._arrivals, arrivals = [], self._arrivals
+            self._see(Seen(arrivals=tuple(arrivals)))
+
+    def _changes(self, pes: Sequence[int] | None) -> tuple[Change, ...]:
+        return tuple(self.simulator.stepping.changes(pes))
 
     def _keep_later(self) -> None:
         """Ask for a snapshot some cycles on, as many as take SNAPSHOT_SECONDS by what was seen."""
@@ -165,7 +204,7 @@ class Debugger:
             standing = self.simulator.standing()
             self._kept.append(_Kept(self.simulator.cycle, self._operation, standing))
         if len(self._kept) > self._most_snapshots:
-            self._kept[1:-1:2] = []
+            del self._kept[1:-1:2]
             self._spacing *= 2
         self._looked_at = time.perf_counter()
         self._keep_later()
@@ -195,19 +234,68 @@ class Debugger:
             raise
         return self.halt
 
+    def _await_cycles(self) -> None:
+        """Ask for the next snapshot, and for breakpoints at cycles to come."""
+        self._keep_later()
+        for one in self.breakpoints:
+            if one.cycle > self.simulator.cycle:
+                self._await_cycle(one.cycle)
+
+    def _await_cycle(self, cycle: int) -> None:
+        self.simulator.look_at(cycle, lambda: self._see(Seen(cycle=cycle)))
+
+    def stop_at_cycle(self, cycle: int) -> Breakpoint:
+        """Add a breakpoint at the end of a cycle."""
+        if cycle > self.simulator.cycle:
+            self._await_cycle(cycle)
+        return self.breakpoints.add_cycle(cycle)
+
     def _at(self, reason: Reason, pe: int, place: int, numbers: Sequence[int] = ()) -> Halt:
         statement = self.simulator.stepping.statements(pe)
         return Halt(reason, self.simulator.cycle, pe, place, statement, tuple(numbers))
 
-    def _at_breakpoint(self, stopped: dict[int, int]) -> Halt | None:
+    def _at_breakpoint(self, seen: Seen) -> Halt | None:
         """The halt of the first PE that is at a breakpoint, with those of all."""
-        hits = {pe: self.breakpoints.hit(pe, place, self) for pe, place in stopped.items()}
-        pes = [pe for pe, numbers in hits.items() if numbers]
-        if not pes:
+        hits = self.breakpoints.hit(seen, self)
+        if not hits:
             return None
         numbers = sorted({number for one in hits.values() for number in one})
-        first = self._at(Reason.BREAKPOINT, pes[0], stopped[pes[0]], numbers)
-        return replace(first, others=tuple(pes[1:]))
+        pe, *others = sorted(hits, key=lambda pe: pe not in seen.stopped)
+        told = "\n".join(self._told_changes(seen, numbers))
+        if pe in seen.stopped:
+            halt = self._at(Reason.BREAKPOINT, pe, seen.stopped[pe], numbers)
+        else:
+            cycle = self.simulator.cycle
+            halt = Halt(Reason.BREAKPOINT, cycle, pe, breakpoints=tuple(numbers))
+        return replace(halt, others=tuple(others), text=told)
+
+    def _told_changes(self, seen: Seen, numbers: Sequence[int]) -> Iterator[str]:
+        """What has changed the values of breakpoints: before, now, and by whom."""
+        for one in self.breakpoints:
+            changes = [change for change in seen.changes if change.word in one.words]
+            if one.number in numbers and changes and one.value is not None:
+                pe, address = changes[0].word.pe, one.value.address
+                look = self.look(pe)
+                now = look.values.again(one.value)
+                before = bytearray(now.content)
+                for change in changes:
+                    for k, byte in enumerate(change.before.to_bytes(WORD_BYTES, "little")):
+                        at = WORD_BYTES * change.word.address + k - (address or 0)
+                        if 0 <= at < len(before):
+                            before[at] = byte
+                old = look.values.text(replace(now, content=bytes(before)))
+                new, name = look.values.text(now), one.name.removesuffix(" changes")
+                yield f"{name}: {old} -> {new}, by {self._writer(changes[0], seen)}"
+
+    def _writer(self, change: Change, seen: Seen) -> str:
+        """Who has changed a word just now."""
+        if seen.host is not None:
+            operation = self._journal.entries[seen.host].operation
+            return f"operation {seen.host} of the host ({type(operation).__name__})"
+        for beat in self.simulator.stepping.beats_to(change.word):
+            where = self.program.text_of_place(beat.place)
+            return f"microthread {beat.slot}: @{beat.operation}, at {where}"
+        return _ITS_CODE
 
     def go_on(self) -> Halt:
         """Run until a breakpoint, or to the end."""
@@ -238,15 +326,15 @@ class Debugger:
         """
         before = self._line(self.frames(pe)) if self.halt.pe == pe else None
 
-        def decide(stopped: dict[int, int]) -> Halt | None:
-            at_breakpoint = self._at_breakpoint(stopped)
-            if at_breakpoint is not None or pe not in stopped:
+        def decide(seen: Seen) -> Halt | None:
+            at_breakpoint = self._at_breakpoint(seen)
+            if at_breakpoint is not None or pe not in seen.stopped:
                 return at_breakpoint
             frames = self.frames(pe)
             is_deep = most_frames is not None and len(frames) > most_frames
             if is_deep or self._line(frames) == before:
                 return None
-            return self._at(Reason.STEP, pe, stopped[pe])
+            return self._at(Reason.STEP, pe, seen.stopped[pe])
 
         with self.breakpoints.each_statement_of(pe):
             return self._go_on(decide)
@@ -268,7 +356,9 @@ class Debugger:
         self._run = greenlet(lambda: self._runs(kept.operation, kept.standing))
         self.simulator.look_no_more()
         self.simulator.restore(kept.standing.moment)
-        self._keep_later()
+        self._arrivals = []
+        self._changes(None)
+        self._await_cycles()
 
     def _kept_before(self, cycle: int) -> list[_Kept]:
         """Snapshots that are not behind a cycle, the last one first."""
@@ -279,11 +369,11 @@ class Debugger:
         stepping = self.simulator.stepping
         stepping.stop_before(pe, statement)
 
-        def decide(stopped: dict[int, int]) -> Halt | None:
-            is_there = pe in stopped and stepping.statements(pe) == statement
-            return self._at(Reason.STEP, pe, stopped[pe]) if is_there else None
+        def decide(seen: Seen) -> Halt | None:
+            is_there = pe in seen.stopped and stepping.statements(pe) == statement
+            return self._at(Reason.STEP, pe, seen.stopped[pe]) if is_there else None
 
-        with self.breakpoints.silent():
+        with self.breakpoints.only():
             halt = self._go_on(decide)
         stepping.stop_before(-1, 0)
         return halt
@@ -300,32 +390,65 @@ class Debugger:
     def go_back(self) -> Halt:
         """Go back to the last breakpoint before, or to the start."""
         here, counts = self.halt, [one.hits for one in self.breakpoints]
+        tell, self.tell = self.tell, lambda _text: None
         for kept in self._kept_before(here.cycle):
             self._go_back(kept)
             found = self._last_hit_before(here)
             self._go_back(kept)
-            if found is not None and found.pe is not None:
-                self._run_to_statement(found.pe, found.statement)
-                self.halt = found
+            if found is not None:
+                self._run_to(found)
                 break
+        self.tell = tell
         for one, hits in zip(self.breakpoints, counts, strict=True):
             one.hits = hits
         return self.halt
+
+    def go_to_writer(self, name: str, pe: int, value: Value) -> str:
+        """Go back to before what changed a value last, or to the start; says what it was.
+
+        Raises OpenwaferError for a value that lies nowhere, or is too large.
+        """
+        with self.breakpoints.only_value(name, pe, value):
+            found = self.go_back()
+        if found.reason is Reason.START:
+            return f"nothing has changed {name} since the run began"
+        if found.text.endswith(_ITS_CODE):
+            # What it has begun last: it has not come to another statement since.
+            before = self.step_back(pe)
+            return f"{found.text}, at {self.program.places[before.place]}"
+        if found.cycle:
+            self.run_to_cycle(found.cycle - 1)
+        return found.text
+
+    def _run_to(self, halt: Halt) -> None:
+        """Run to a halt that is to come, past all breakpoints."""
+        if halt.statement >= 0 and halt.pe is not None:
+            self._run_to_statement(halt.pe, halt.statement)
+        else:
+            self._stand_at(halt.cycle)
+            self._go_on(_never)
+        self.halt = halt
 
     def _last_hit_before(self, here: Halt) -> Halt | None:
         """Run up to a halt; gives the last breakpoint on the way."""
         found: Halt | None = None
         stepping = self.simulator.stepping
-        if here.pe is None:
+        pe = here.pe if here.pe is not None else -1
+        is_at_end = here.statement < 0
+        if is_at_end:
             self._stand_at(here.cycle)
         else:
-            stepping.stop_before(here.pe, here.statement)
+            stepping.stop_before(pe, here.statement)
 
-        def decide(stopped: dict[int, int]) -> Halt | None:
+        def decide(seen: Seen) -> Halt | None:
             nonlocal found
-            if here.pe in stopped and stepping.statements(here.pe) == here.statement:
+            if pe in seen.stopped and stepping.statements(pe) == here.statement:
                 return here
-            found = self._at_breakpoint(stopped) or found
+            hit = self._at_breakpoint(seen)
+            if hit is not None and not (
+                is_at_end and hit.statement < 0 and hit.cycle >= here.cycle
+            ):
+                found = hit
             return None
 
         self._go_on(decide)
@@ -349,6 +472,20 @@ class Debugger:
         """Names and values of a PE, as the function of a frame sees them, 0 the innermost."""
         frames = self.frames(pe)
         return PeLook(self.program, self.simulator, pe, frames[frame] if frames else None)
+
+    def told(self, message: str, pe: int) -> None:
+        """Tell a message of a PE, with the values of what it has in braces."""
+        look = self.look(pe)
+
+        def value(found: re.Match[str]) -> str:
+            try:
+                return look.evaluator.bare_text(found[1])
+            except OpenwaferError as refused:
+                return f"<{refused.diagnostics[0].message}>"
+
+        x, y = self.program.place_of(pe)
+        text = _IN_BRACES.sub(value, message)
+        self.tell(f"PE ({x}, {y}), cycle {self.simulator.cycle:,}: {text}")
 
     def holds(self, condition: str, pe: int) -> bool:
         """Whether a condition holds on a PE that has stopped."""

@@ -51,6 +51,12 @@ class Values:
         self._functions = functions
         self._read = read
 
+    def again(self, value: Value) -> Value:
+        """The value that is there now."""
+        if value.address is None:
+            return value
+        return self._at(value.type, value.address, len(value.content))
+
     def type_of(self, value: Value) -> TypeInfo:
         """Its type."""
         return self._debug.types[value.type]

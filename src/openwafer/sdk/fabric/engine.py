@@ -27,6 +27,7 @@ from openwafer.sdk.fabric import (
     processor,
     queues,
     registers,
+    request,
     router,
     slots,
     thread,
@@ -218,6 +219,8 @@ def release_cores(s: State, run: processor.Run) -> None:
         else:
             s[core_row(pe) + w.C_AWAKE] &= ~w.AWAKE_BIT
     s[w.G_CORES] = kept
+    if s[w.G_WATCHED]:
+        s[w.G_HELD] += int(request.has_changed(s, -1))
 
 
 @compiled
@@ -317,6 +320,8 @@ def _build_advance(stamp: str) -> Any:
             meet(s, pause)
             router.move_all(s)
             step_cores(s, run, element)
+            if s[w.G_WATCHED]:
+                s[w.G_HELD] += int(request.has_changed(s, -1))
         return w.STOP_STEP
 
     return advance

@@ -4,7 +4,7 @@ from typing import Final
 
 from openwafer.sdk.fabric import events, operand, registers, thread
 from openwafer.sdk.fabric import words as w
-from openwafer.sdk.fabric.compiled import cells_at, compiled
+from openwafer.sdk.fabric.compiled import apart, cells_at, compiled, load_16
 from openwafer.sdk.fabric.rows import dsr_row, fifo_row, mailbox_row, processor_row
 from openwafer.sdk.fabric.state import State
 from openwafer.sdk.program import mailbox as mb
@@ -77,9 +77,22 @@ def set_dsr_base(s: State, pe: int) -> None:
         s[dsr + w.O_INDEX + k] = 0
 
 
+@apart
+def has_changed(s: State, pe: int) -> bool:
+    """Whether a word that the host watches is another one, of a PE; of any for -1."""
+    watched = cells_at(s[w.G_WATCHED])
+    for k in range(watched[0]):
+        is_looked_at = pe < 0 or watched[3 * k + 1] == pe
+        if is_looked_at and load_16(s, watched[3 * k + 2]) != watched[3 * k + 3]:
+            return True
+    return False
+
+
 @compiled
 def stops(s: State, pe: int) -> bool:
     """Whether the host wants stepped code to stop at the statement that it has come to."""
+    if s[w.G_WATCHED] and has_changed(s, pe):
+        return True
     if s[w.G_STOP_PE] == pe + 1 and s[w.G_STOP_STATEMENT] == s[mailbox_row(pe) + mb.STATEMENTS]:
         return True
     masks = cells_at(s[w.G_STOPS])

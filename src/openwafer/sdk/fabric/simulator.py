@@ -116,6 +116,7 @@ class Simulator:
         self._records: list[Callable[[Rows], None]] = []
         self._counters = np.zeros(0, np.int64)
         self._look_at_stop: Callable[[], None] | None = None
+        self._hear: Callable[[Rows], None] | None = None
         self._num_waits = self._limit = 0
         self._going_on: Standing | None = None
 
@@ -368,6 +369,14 @@ class Simulator:
         """
         self._look_at_stop = look
 
+    def when_heard(self, take: Callable[[Rows], None]) -> None:
+        """Call a function with what the machine notes, once the host has taken its part; it may
+        raise.
+
+        Stepping says what that is, and when.
+        """
+        self._hear = take
+
     @property
     def stepping(self) -> Stepping:
         """Where code stops, of a simulation that is stepped."""
@@ -540,6 +549,8 @@ class Simulator:
             is_told &= rows["kind"] != EventKind.LANDING
         for event in rows[is_told].tolist():
             self._note(event, text)
+        if self._hear is not None and rows.size:
+            self._hear(rows)
 
     def _note(self, event: tuple[int, ...], text: str) -> None:
         """Note what the machine tells the host."""

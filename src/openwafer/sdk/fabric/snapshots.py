@@ -39,6 +39,7 @@ _OF_BAND: Final = (
     w.G_STOPS,
     w.G_STOP_PE,
     w.G_STOP_STATEMENT,
+    w.G_WATCHED,
 )
 _NATIVE: Final = MappingProxyType(
     {"mailbox": (mb.PARAMS, mb.MAP, mb.MAP_STATE, mb.UNWRITTEN, mb.COUNTS)}

@@ -472,10 +472,14 @@ G_STOPS: Final = 208
 """Native address of masks of 64 bits, of each PE and behind these of each place of the program:
 a main thread stops at a place whose mask meets that of its PE. 0 where code is not stepped."""
 G_HELD: Final = 209
-"""How many main threads have stopped so in this cycle, and have not gone on."""
+"""How many main threads have stopped so in this cycle, and have not gone on; 1 more where a word of
+G_WATCHED has changed."""
 G_STOP_PE: Final = 210
 """The PE, + 1, that stops where it has begun G_STOP_STATEMENT statements; 0 for none."""
 G_STOP_STATEMENT: Final = 211
+G_WATCHED: Final = 212
+"""Native address of words that the host watches: their number; of each its PE, its place among the
+16-bit words of the state, and what it was; 0 for none."""
 GLOBAL_WORDS: Final = 256
 MAX_BANDS: Final = 64
 
