@@ -3,7 +3,9 @@
 import gc
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -13,6 +15,7 @@ from tests import examples
 from tests.costs import Counter
 from tests.golden_text import GoldenTexts
 from tests.wings import TESTS, UNSEEN
+from tests.worker_server import WorkerServer
 
 # Processes of tests measure what the command line starts, which need not start itself anew here.
 os.environ.update({**DEFAULTS, **os.environ})
@@ -54,6 +57,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     unseen = UNSEEN.get(config.getoption("--wing"), ())
     is_left_out = collection_path.parent == TESTS and collection_path.name in unseen
     return True if is_left_out else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    server = WorkerServer(config.invocation_params.args)
+    config.add_cleanup(server.end)
+    for spec in specs:
+        spec.python = server.command
 
 
 def pytest_collection_finish() -> None:

@@ -157,7 +157,7 @@ class Counter:
         return self.costs.over_budget(budgets()) if self.is_told and self.costs.tests else ()
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self.is_told and self.is_updating:
+        if self.is_told and self.is_updating and self.costs.tests:
             self.costs.write_budgets()
         if self.over_budget() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -2,6 +2,7 @@
 
 import multiprocessing
 from collections.abc import Callable, Sequence
+from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from typing import Final
 
@@ -21,6 +22,13 @@ def start(work: Callable[..., None], *arguments: object) -> BaseProcess:
     process = _FORKS.Process(target=work, args=arguments, daemon=True)
     process.start()
     return process
+
+
+def share() -> None:
+    """Start the server now, for this process and for all that are forked from it."""
+    forkserver.ensure_running()
+    # It would look for its server among its children, where a fork has none.
+    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]  # noqa: SLF001
 
 
 def exit_codes(processes: Sequence[BaseProcess], seconds: float) -> list[int | None]:
