@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import HashStore
 
 from openwafer.training.collectives.group import Group, Rank
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 120.0
 T = TypeVar("T")
 
 

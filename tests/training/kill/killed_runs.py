@@ -19,7 +19,7 @@ from tests.training.session.tiny_runs import quiet
 NUM_STEPS = 12
 POLL_SECONDS = 0.0005
 MAX_DELAY_SECONDS = 0.05
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)

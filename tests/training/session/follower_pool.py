@@ -20,7 +20,7 @@ from openwafer.training.session.systems import Systems
 from tests import forked
 from tests.training.session.tiny_runs import quiet
 
-TIMEOUT_SECONDS = 180.0
+TIMEOUT_SECONDS = 600.0
 NUM_FOLLOWERS = 3
 RUNS_COLLECTED = 4
 HOUR = timedelta(hours=1)

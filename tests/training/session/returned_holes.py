@@ -9,7 +9,7 @@ from openwafer.training.host_memory import keeping_freed_memory, read_host_memor
 
 MIB = 1 << 20
 NUM_HOLES = 100
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 120
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from openwafer.training.session.shared_stores import FindRun, require_led_here, 
 from openwafer.training.session.systems import BegunStep, MicroBatchReport, Systems, blocks_of
 from openwafer.training.stream.replicas.replica_link import Digests
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 120.0
 
 
 def of_digests(store: HashStore, rank: int, digests: Digests) -> str:

@@ -27,7 +27,7 @@ from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
 from tests.training.stream.axes import TIERS
 
 GREEDY = Sampling(max_new_tokens=4, temperature=0.0)
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 600.0
 
 
 def config_in(data: TinyData, folder: Path, tier: StoreTier = StoreTier.DRAM) -> RunConfig:

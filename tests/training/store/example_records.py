@@ -17,7 +17,7 @@ from openwafer.training.store.layout import (
 )
 from openwafer.training.store.parameter_store import ParameterStore, Placement, StoreOptions, Tier
 
-QUICK = StoreOptions(io_unit_bytes=8192, stall_seconds=20)
+QUICK = StoreOptions(io_unit_bytes=8192, stall_seconds=120)
 IMPATIENT = StoreOptions(stall_seconds=0.2)
 
 
@@ -93,7 +93,7 @@ def read_part(store: ParameterStore, record: str, part: Part) -> torch.Tensor:
         return loan.part_bytes_view(part).clone()
 
 
-def poll(is_done: Callable[[], object], seconds: float = 20) -> bool:
+def poll(is_done: Callable[[], object], seconds: float = 120) -> bool:
     """Look again and again; False when `is_done` did not come true in time."""
     end = time.monotonic() + seconds
     while not is_done() and time.monotonic() < end:

@@ -4,7 +4,7 @@ import threading
 
 from openwafer.training.store.store_file import FileIo
 
-OPEN_SECONDS = 20
+OPEN_SECONDS = 120
 
 
 class GatedIo(FileIo):

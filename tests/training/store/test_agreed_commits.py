@@ -69,7 +69,7 @@ def test_a_step_that_a_store_lacks_is_refused(tmp_path: Path) -> None:
 
 
 def test_two_stores_wait_for_each_other(tmp_path: Path) -> None:
-    both = Barrier(2, timeout=20)
+    both = Barrier(2, timeout=120)
 
     def agree(_step: int) -> None:
         both.wait()

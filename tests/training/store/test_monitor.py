@@ -6,7 +6,7 @@ import pytest
 
 from openwafer.training.store.parts import Monitor
 
-LONG_SECONDS = 20.0
+LONG_SECONDS = 120.0
 
 
 def waiting_for_reads(monitor: Monitor, is_woken: Event) -> Thread:

@@ -18,7 +18,7 @@ from openwafer.diagnostics import OpenwaferError
 from tests import forked
 from tests.training.stream import loop_programs
 
-TIMEOUT_SECONDS = 120.0
+TIMEOUT_SECONDS = 600.0
 NUM_RANKS = 3
 Program = Callable[[], Any]
 
