@@ -12,6 +12,13 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics import METRICS_FORMAT, StepMetrics, StepWriter, load_run
 from openwafer.training.metrics.report import render_report, write_report
+from openwafer.training.metrics.report.curves import (
+    draw_noise_scale,
+    draw_peak_memory,
+    draw_step_memory,
+    draw_traffic,
+    list_traffic,
+)
 from openwafer.training.metrics.report.drawing import finite_points, moving_mean, thin
 from openwafer.training.metrics.report.page import describe_home
 from openwafer.training.metrics.report.timeline import draw_timeline
@@ -163,24 +170,20 @@ def test_memory_is_shown_against_budget_and_prediction(page: str) -> None:
         assert "predicted peak 61.0 MiB" in words
 
 
-def test_only_metered_steps_have_a_peak(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "sampled", num_layers=3, num_steps=5)
+def test_only_metered_steps_have_a_peak(folder: Path) -> None:
     rows = [replace(make_metrics(step, 3), device_bytes_peak=None) for step in range(4)]
-    with StepWriter(folder / "metrics.jsonl", METRICS_FORMAT) as writer:
-        for row in [*rows, make_metrics(4, 3)]:
-            writer.append(row)
-    words = text_of(figure(write_report(folder).read_text(encoding="utf-8"), "peak-memory"))
-    assert "each of the 1 steps that were metered, of 5" in words
+    drawn = draw_peak_memory([*rows, make_metrics(4, 3)], load_run(folder).plan)
+    assert "each of the 1 steps that were metered, of 5" in drawn.words.caption
 
 
-def test_a_budget_far_above_all_that_is_used_does_not_flatten_the_charts(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "roomy", num_layers=3, num_steps=5)
+def test_a_budget_far_above_all_that_is_used_does_not_flatten_the_charts(folder: Path) -> None:
     change_plan(folder, device_budget_bytes=24 << 30)
-    page = write_report(folder).read_text(encoding="utf-8").replace("\u00a0", " ")
-    for name in ("peak-memory", "step-memory"):
-        words = text_of(figure(page, name))
-        assert "predicted peak 61.0 MiB" in words
-        assert "budget 24" not in words
+    run = load_run(folder)
+    assert run.trace is not None
+    over_steps = draw_peak_memory([make_metrics(0, 3)], run.plan)
+    within_one = draw_step_memory(run.trace.select(None), run.plan)
+    for drawn in (over_steps, within_one):
+        assert [key.label for key in drawn.words.legend] == ["predicted peak 61.0 MiB"]
 
 
 def test_bytes_moved_stand_beside_the_plan(page: str) -> None:
@@ -188,14 +191,15 @@ def test_bytes_moved_stand_beside_the_plan(page: str) -> None:
 
 
 def test_the_share_that_the_first_system_moves_is_not_held_against_the_plan_of_all(
-    tmp_path: Path,
+    folder: Path,
 ) -> None:
-    folder = write_run(tmp_path / "shared", num_layers=3, num_steps=5)
     change_plan(folder, stores={"is_shared": True, "reason": "store_systems is all"})
-    words = text_of(figure(write_report(folder).read_text(encoding="utf-8"), "traffic"))
-    assert "the first system's store" in words
+    plan = load_run(folder).plan
+    drawn = draw_traffic(list_traffic([make_metrics(0, 3)], plan), plan.parameters)
+    assert "the first system's store" in drawn.words.caption
+    words = text_of(drawn.wide_svg)
     assert "8.00" in words
-    assert "plan" not in words
+    assert "plan" not in drawn.words.caption + words
 
 
 def test_the_plan_has_a_row_for_every_layer(page: str) -> None:
@@ -232,6 +236,18 @@ def test_without_a_trace_its_figures_are_absent(bare_page: str, name: str) -> No
     assert f'id="{name}"' not in bare_page
 
 
+@pytest.fixture(scope="module")
+def idle_page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The report of a run of one step, without a finite loss, that moved nothing."""
+    folder = write_run(tmp_path_factory.mktemp("runs") / "idle", num_layers=3, num_steps=5)
+    nothing = {f"{way}_bytes": 0 for way in ("fetch", "push", "disk_read", "disk_write")}
+    with StepWriter(folder / "metrics.jsonl", METRICS_FORMAT) as writer:
+        writer.append(replace(make_metrics(0, 3), loss=math.nan, **nothing))  # type: ignore[arg-type]
+    change_plan(folder, step_bytes={"fetch": 0, "push": 0, "disk_read": 0, "disk_write": 0})
+    (folder / "trace.json").unlink()
+    return render_report(load_run(folder))
+
+
 def test_a_run_without_a_finished_step_has_a_report(folder: Path) -> None:
     assert "No step was finished yet." in render_report(load_run(folder))
 
@@ -240,11 +256,8 @@ def test_a_torn_line_is_noted(bare_page: str) -> None:
     assert "The last line of metrics.jsonl was cut short by a kill" in bare_page
 
 
-def test_a_run_whose_loss_was_never_finite_says_so(folder: Path) -> None:
-    with StepWriter(folder / "metrics.jsonl", METRICS_FORMAT) as writer:
-        writer.append(replace(make_metrics(0, 3), loss=math.nan))
-    (folder / "trace.json").unlink()
-    assert "No loss of this run is a finite number." in render_report(load_run(folder))
+def test_a_run_whose_loss_was_never_finite_says_so(idle_page: str) -> None:
+    assert "No loss of this run is a finite number." in idle_page
 
 
 def test_a_resident_run_says_that_it_fits(folder: Path) -> None:
@@ -252,14 +265,8 @@ def test_a_resident_run_says_that_it_fits(folder: Path) -> None:
     assert "The model fits: all of it stays on" in describe_home(load_run(folder).plan)
 
 
-def test_a_run_that_moved_nothing_says_so(folder: Path) -> None:
-    row = make_metrics(0, 3)
-    row = replace(row, fetch_bytes=0, push_bytes=0, disk_read_bytes=0, disk_write_bytes=0)
-    with StepWriter(folder / "metrics.jsonl", METRICS_FORMAT) as writer:
-        writer.append(row)
-    change_plan(folder, step_bytes={"fetch": 0, "push": 0, "disk_read": 0, "disk_write": 0})
-    (folder / "trace.json").unlink()
-    assert "Nothing was streamed" in render_report(load_run(folder))
+def test_a_run_that_moved_nothing_says_so(idle_page: str) -> None:
+    assert "Nothing was streamed" in idle_page
 
 
 def test_another_step_can_be_shown(folder: Path) -> None:
@@ -267,10 +274,10 @@ def test_another_step_can_be_shown(folder: Path) -> None:
 
 
 def test_a_step_that_was_not_traced_is_refused_and_leaves_the_old_report(folder: Path) -> None:
-    before = write_report(folder).read_text()
+    (folder / "report.html").write_text("an old one")
     with pytest.raises(OpenwaferError, match=r"asked for step 77, traced steps: 2, 3, 4"):
         write_report(folder, step=77)
-    assert (folder / "report.html").read_text() == before
+    assert (folder / "report.html").read_text() == "an old one"
 
 
 def test_thinning_keeps_the_peak_of_a_long_series() -> None:
@@ -317,13 +324,21 @@ def with_systems(row: StepMetrics, seconds: tuple[float, ...]) -> StepMetrics:
     )
 
 
-def test_the_slowest_system_is_named(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def shared_page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The report of a run on several systems, whose gradients never rose above their noise."""
+    folder = write_run(tmp_path_factory.mktemp("runs") / "shared", num_layers=3, num_steps=5)
     with StepWriter(folder / "metrics.jsonl", METRICS_FORMAT) as writer:
         writer.append(with_systems(make_metrics(0, 3), (9.0, 9.0)))
         for step in range(1, 4):
-            writer.append(with_systems(make_metrics(step, 3), (1.0, 1.5, 2.5)))
+            row = with_systems(make_metrics(step, 3), (1.0, 1.5, 2.5))
+            writer.append(with_noise(row, None))
     (folder / "trace.json").unlink()
-    text = render_report(load_run(folder))
+    return render_report(load_run(folder))
+
+
+def test_the_slowest_system_is_named(shared_page: str) -> None:
+    text = shared_page
     assert "System 2 computes longest: 2.5 s of a step, where the median is 1.5 s." in text
     assert "The systems wait for 33.3% of their time. In a step 2.93 KiB pass between them" in text
 
@@ -339,27 +354,28 @@ def with_noise(row: StepMetrics, scale: float | None) -> StepMetrics:
     [
         ((None, 5.0, 12.5), "It ends at 12.5, and a step has 8."),
         ((None, 0.0), "It ends at 0."),
-        ((None, None), "The gradient's mean never rose above its noise."),
     ],
 )
 def test_the_noise_scale_stands_beside_the_batch(
-    folder: Path, scales: tuple[float | None, ...], told: str
+    scales: tuple[float | None, ...], told: str
 ) -> None:
-    with StepWriter(folder / "metrics.jsonl", METRICS_FORMAT) as writer:
-        for step, scale in enumerate(scales):
-            writer.append(with_noise(make_metrics(step, len(scales)), scale))
-    (folder / "trace.json").unlink()
-    assert told in text_of(render_report(load_run(folder)))
+    rows = [with_noise(make_metrics(step, len(scales)), one) for step, one in enumerate(scales)]
+    assert told in draw_noise_scale(rows).words.caption
 
 
-def test_a_run_that_measured_no_noise_scale_shows_none(folder: Path) -> None:
-    assert "noise scale" not in render_report(load_run(folder))
+def test_a_gradient_that_never_rose_above_its_noise_is_told(shared_page: str) -> None:
+    assert "The gradient's mean never rose above its noise." in text_of(shared_page)
 
 
-def test_a_batch_that_grew_stands_beside_the_noise_scale_with_both_ends(folder: Path) -> None:
-    with StepWriter(folder / "metrics.jsonl", METRICS_FORMAT) as writer:
-        for step, size in enumerate((8, 16, 32)):
-            row = make_metrics(step, 3)
-            writer.append(replace(row, noise_scale=9.0, noise_scale_tokens=9.0 * row.tokens / size))
-    (folder / "trace.json").unlink()
-    assert "It ends at 9, and a step has 8 to 32." in render_report(load_run(folder))
+def test_a_run_that_measured_no_noise_scale_shows_none(page: str) -> None:
+    assert "noise scale" not in page
+
+
+def test_a_batch_that_grew_stands_beside_the_noise_scale_with_both_ends() -> None:
+    rows = [
+        replace(row, noise_scale=9.0, noise_scale_tokens=9.0 * row.tokens / size)
+        for row, size in ((make_metrics(step, 3), size) for step, size in enumerate((8, 16, 32)))
+    ]
+    drawn = draw_noise_scale(rows)
+    assert "It ends at 9, and a step has 8 to 32." in drawn.words.caption
+    assert [key.label for key in drawn.words.legend] == ["batch of 8", "batch of 32"]
