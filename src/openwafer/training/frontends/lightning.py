@@ -3,14 +3,19 @@
 It asks for Lightning, which ``pip install openwafer[lightning]`` brings.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import nn
+from torch.optim import Optimizer
 
 from openwafer.config import PathLike, Size
 from openwafer.diagnostics import error
 from openwafer.training.frontends.loop.loop import StreamedLoop
 from openwafer.training.frontends.trainer_stream import TrainerStream
+from openwafer.training.store.update_rules.optimizers import parameters_of
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 
 
@@ -64,7 +69,27 @@ class StreamedStrategy(SingleDeviceStrategy):  # type: ignore[misc]
         """
         super().setup(trainer)
         if self.optimizers:
-            self._stream.begin(streamed_part(self.lightning_module, self._module), self.optimizers)
+            part = streamed_part(self.lightning_module, self._module)
+            self._stream.begin(part, self.optimizers)
+            plugin = self.precision_plugin
+            # Of the plugin's class, so that a second fit wraps it once.
+            clip = partial(type(plugin).clip_grad_by_norm, plugin)
+            plugin.clip_grad_by_norm = partial(self._clip, list(part.parameters()), clip)
+
+    def _clip(
+        self,
+        parameters: list[nn.Parameter],
+        clip: Callable[[Optimizer, float], None],
+        optimizer: Optimizer,
+        clip_val: float,
+    ) -> None:
+        """Clip record by record where all that streams is clipped; else as Lightning does."""
+        own = [p for p in parameters if p.requires_grad]
+        if [*map(id, own)] == [id(p) for p in parameters_of(optimizer) if p.requires_grad]:
+            assert self.streamed is not None
+            self.streamed.clip_grad_norm_(clip_val)
+        else:
+            clip(optimizer, clip_val)
 
 
 def streamed_part(module: LightningModule, name: str | None) -> nn.Module:
