@@ -16,6 +16,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.ordered_sums import Reduction
 from openwafer.training.data import SavedTokenizer
 from openwafer.training.methods.seam import Method
+from openwafer.training.metrics.loggers import Logger
 from openwafer.training.models import CheckpointFolder, GptConfig, ModelConfig
 from openwafer.training.models.checkpoint_folder import CONFIG_FILE
 from openwafer.training.models.loss import require_next_token
@@ -95,6 +96,7 @@ _REMEDIES: Final = {
     "evaluate: {every: ...}": ("eval_steps", "eval_interval", "eval_every", "eval_frequency"),
     "evaluate: {batches: ...}": ("eval_iters", "max_eval_samples"),
     "log_every: ...": ("logging_steps", "log_interval", "log_steps"),
+    "loggers: [...], of tensorboard, wandb, mlflow and aim": ("report_to", "logger", "wandb"),
     "data: {source: {kind: ..., paths: [...]}}": (
         "dataset",
         "dataset_name",
@@ -153,6 +155,7 @@ class RunConfig:
         folder: where run folders are.
         seed: of weights, dropout, order of data and sampling.
         log_every: steps between two lines where there is no terminal.
+        loggers: of other libraries, which get the numbers of each step, too.
         model: what is trained.
         batch: how much a step trains on.
         optimizer: how parameters are updated.
@@ -186,6 +189,7 @@ class RunConfig:
     folder: Path = Path("runs")
     seed: int = 0
     log_every: int = 10
+    loggers: tuple[Logger, ...] = ()
     model: ModelConfig = field(default_factory=GptConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from openwafer import atomic_file
 from openwafer.config import to_yaml
+from openwafer.config.writing import settings_of
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, render
 from openwafer.figures import Origin
 from openwafer.trace import Trace
@@ -28,6 +29,7 @@ from openwafer.training.metrics import (
     StepWriter,
     ValidationPoint,
 )
+from openwafer.training.metrics.loggers import RunLoggers, run_loggers
 from openwafer.training.metrics.progress import Progress
 from openwafer.training.metrics.run_record import ENVIRONMENT, TOKENS, describe_machine
 from openwafer.training.models import UserModule
@@ -491,6 +493,7 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
             log,
             stack.enter_context(_metrics_writer(run, console)),
             stack.enter_context(_validation_writer(run, console)),
+            stack.enter_context(_loggers(run)),
         )
         progress = stack.enter_context(_progress(run, console))
         loop = _Loop(run, Saver(run), lines, progress, validation_data)
@@ -556,6 +559,11 @@ def _validation_writer(
     return writer
 
 
+def _loggers(run: OpenedRun) -> AbstractContextManager[RunLoggers]:
+    config = run.config
+    return run_loggers(config.loggers, run.folder.path, settings_of(config), run.steps_done)
+
+
 def _tell_of_damage(damaged: Path | None, console: Console) -> None:
     if damaged is None:
         return
@@ -581,11 +589,12 @@ def _progress(run: OpenedRun, console: Console) -> Progress:
 
 @dataclass(frozen=True)
 class _Lines:
-    """Files that grow by lines."""
+    """Files that grow by lines, and loggers of others that get the same."""
 
     log: RunLog
     metrics: StepWriter[StepMetrics]
     validation: StepWriter[ValidationPoint] | None
+    loggers: RunLoggers
 
 
 class _Loop:
@@ -652,6 +661,7 @@ class _Loop:
         for method in run.methods:
             metrics = method.record(metrics)
         self._lines.metrics.append(metrics)
+        self._lines.loggers.add(metrics)
         self._progress.advance(metrics)
         seconds = self._first_steps.note(metrics.seconds, run.config.batch.sizes.at(step))
         if seconds is not None:
@@ -732,6 +742,7 @@ class _Loop:
         if told:
             self._lines.log.write(text)
         self._lines.validation.append(point)
+        self._lines.loggers.add(point)
         self._progress.note(text)
 
     def _end_in_error(self, step: int, found: NotFiniteError) -> NoReturn:

@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +20,7 @@ from openwafer.training.frontends.estimator.inputs import Batch
 from openwafer.training.frontends.estimator.run_config import RunConfig
 from openwafer.training.frontends.estimator.train_ops import TrainStep
 from openwafer.training.frontends.scripts.program import ScriptProgram
+from openwafer.training.metrics.loggers import tensorboard_writers
 
 LOG = logging.getLogger("openwafer.estimator")
 
@@ -35,7 +35,7 @@ class Summaries:
     def __init__(self, folder: Path) -> None:
         self._writer: Any = None
         if find_spec("tensorboard") is not None:
-            self._writer = import_module("torch.utils.tensorboard").SummaryWriter(str(folder))
+            self._writer = tensorboard_writers("a summary").SummaryWriter(str(folder))
 
     def add(self, values: Mapping[str, float], step: int) -> None:
         """Write values."""

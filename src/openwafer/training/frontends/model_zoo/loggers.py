@@ -1,7 +1,6 @@
 """Where a trainer's metrics go."""
 
 import logging
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -11,6 +10,7 @@ from openwafer.training.frontends.model_zoo.hooks import Callback
 from openwafer.training.frontends.present.loader import size_of
 from openwafer.training.frontends.present.rates import RateTracker
 from openwafer.training.frontends.present.tensorboard import SummaryWriter
+from openwafer.training.metrics.loggers import imported
 
 if TYPE_CHECKING:
     from openwafer.training.frontends.model_zoo.trainer import Trainer
@@ -132,7 +132,7 @@ class TensorBoardLogger(Logger):
         legacy_event_dirs: of older releases.
 
     Raises:
-        OpenwaferError: ``present-tensorboard`` where it is not installed; ``trainer-logger`` for
+        OpenwaferError: ``logger-not-installed`` where it is not installed; ``trainer-logger`` for
             `legacy_event_dirs`.
     """
 
@@ -174,7 +174,7 @@ class WandbLogger(Logger):
         project, group, run_id, run_name, job_type, tags, resume, entity: for ``wandb.init``.
 
     Raises:
-        OpenwaferError: ``trainer-logger`` where it is not installed.
+        OpenwaferError: ``logger-not-installed``.
     """
 
     def __init__(  # noqa: PLR0913 - the vendor's
@@ -202,15 +202,9 @@ class WandbLogger(Logger):
 
     def setup(self, trainer: "Trainer") -> None:
         """Begin its run."""
-        try:
-            library = import_module("wandb")
-        except ImportError as missing:
-            raise error(
-                "trainer-logger",
-                f"a WandbLogger is made, and wandb is not installed: {missing}",
-                help="install it: pip install wandb, or leave the logger out",
-            ) from missing
-        self._run = library.init(dir=str(trainer.model_dir), **self._options)
+        self._run = imported("wandb", "wandb", "a WandbLogger").init(
+            dir=str(trainer.model_dir), **self._options
+        )
 
     def log_metrics(self, metrics: dict[str, Any], step: int) -> None:
         """Give them."""
