@@ -12,7 +12,7 @@ pytest.importorskip("peft", reason="PEFT is not installed")
 import peft
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Trainer
+from transformers import GPT2ForSequenceClassification, PreTrainedTokenizerFast, Trainer
 
 from openwafer.training.frontends.hugging_face import StreamedTrainer, StreamingCallback
 from tests.training.frontends.trainers import (
@@ -32,9 +32,9 @@ WIDER = {**STREAM, "device_memory": "4MiB"}
 WORDS = [f"w{number}" for number in range(61)]
 
 
-def lora() -> Any:
+def lora(task: str = "CAUSAL_LM") -> Any:
     return peft.LoraConfig(
-        task_type="CAUSAL_LM", r=4, lora_dropout=0.1, target_modules=["c_attn"], fan_in_fan_out=True
+        task_type=task, r=4, lora_dropout=0.1, target_modules=["c_attn"], fan_in_fan_out=True
     )
 
 
@@ -110,7 +110,6 @@ def settings(kind: Any, folder: Path, **others: Any) -> Any:
         learning_rate=1e-2,
         report_to=[],
         disable_tqdm=True,
-        max_length=16,
         save_strategy="no",
         **others,
     )
@@ -120,7 +119,7 @@ def fine_tuned(kind: Any, folder: Path, **given: Any) -> Left:
     trl = pytest.importorskip("trl", reason="TRL is not installed")
     trainer: Trainer = kind(
         model=build_gpt2(),
-        args=settings(trl.SFTConfig, folder),
+        args=settings(trl.SFTConfig, folder, max_length=16),
         train_dataset=completions(),
         processing_class=tokenizer(),
         **given,
@@ -134,8 +133,43 @@ def preferred(kind: Any, folder: Path, **given: Any) -> Left:
         model=build_gpt2(),
         # Without one, TRL looks for a saved model to refer to; an adapter is left out in its place.
         ref_model=None if given["peft_config"] else build_gpt2(),
-        args=settings(trl.DPOConfig, folder),
+        args=settings(trl.DPOConfig, folder, max_length=16),
         train_dataset=preferences(),
+        processing_class=tokenizer(),
+        **given,
+    )
+    return trained(trainer)
+
+
+def rewarded(kind: Any, folder: Path, peft_config: Any, **given: Any) -> Left:
+    trl = pytest.importorskip("trl", reason="TRL is not installed")
+    torch.manual_seed(0)
+    config = build_gpt2().config
+    config.num_labels, config.pad_token_id = 1, 0
+    trainer: Trainer = kind(
+        model=GPT2ForSequenceClassification(config),
+        args=settings(trl.RewardConfig, folder, max_length=16),
+        train_dataset=preferences(),
+        processing_class=tokenizer(),
+        peft_config=peft_config and lora("SEQ_CLS"),
+        **given,
+    )
+    return trained(trainer)
+
+
+def num_words(completions: list[str], **_: Any) -> list[float]:
+    """A reward: longer is better."""
+    return [float(len(set(text.split()))) for text in completions]
+
+
+def explored(kind: Any, folder: Path, **given: Any) -> Left:
+    trl = pytest.importorskip("trl", reason="TRL is not installed")
+    sizes = {"num_generations": 2, "max_completion_length": 4}
+    trainer: Trainer = kind(
+        model=build_gpt2(),
+        reward_funcs=num_words,
+        args=settings(trl.GRPOConfig, folder, **sizes),
+        train_dataset=preferences().select_columns("prompt"),
         processing_class=tokenizer(),
         **given,
     )
@@ -149,12 +183,18 @@ def kinds_of(name: str) -> tuple[Any, Any]:
     return own, partial(type(f"Streamed{name}", (StreamedTrainer, own), {}), **WIDER)
 
 
+RUNS: dict[str, Any] = {
+    "SFTTrainer": fine_tuned,
+    "DPOTrainer": preferred,
+    "RewardTrainer": rewarded,
+    "GRPOTrainer": explored,
+}
+
+
 @pytest.mark.parametrize("peft_config", [None, lora()], ids=["whole", "lora"])
-@pytest.mark.parametrize(("name", "run"), [("SFTTrainer", fine_tuned), ("DPOTrainer", preferred)])
-def test_a_trainer_of_trl_leaves_the_same_bits(
-    name: str, run: Any, peft_config: Any, tmp_path: Path
-) -> None:
-    own, streaming = kinds_of(name)
+@pytest.mark.parametrize("name", RUNS)
+def test_a_trainer_of_trl_leaves_the_same_bits(name: str, peft_config: Any, tmp_path: Path) -> None:
+    (own, streaming), run = kinds_of(name), RUNS[name]
     expected = run(own, tmp_path / "plain", peft_config=peft_config)
     assert apart(run(streaming, tmp_path / "a", peft_config=peft_config), expected) == []
     callbacks = [StreamingCallback(**WIDER)]

@@ -19,7 +19,7 @@ STREAM: dict[str, Any] = {
     "device_memory": "1MiB",
     "options": StreamOptions(mode=Mode.STREAMED, min_layer_bytes=256, host_memory_bytes=1 << 28),
 }
-TIMES = ("runtime", "per_second", "preparation_time")
+TIMES = ("runtime", "per_second", "preparation_time", "step_time")
 
 Build = Callable[..., Trainer]
 
