@@ -15,7 +15,7 @@ from openwafer.config import PathLike, Size
 from openwafer.diagnostics import error
 from openwafer.training.frontends.loop.loop import StreamedLoop
 from openwafer.training.frontends.loop.loop_systems import OneOrAll
-from openwafer.training.frontends.loop.model_checks import COMPILE_LAYERS
+from openwafer.training.frontends.loop.model_checks import COMPILE_LAYERS, is_streamed
 from openwafer.training.frontends.trainer_stream import TrainerStream
 from openwafer.training.stream.stream_options import StreamOptions
 
@@ -177,6 +177,9 @@ class StreamingCallback(TrainerCallback):  # type: ignore[misc]
         optimizer: torch.optim.Optimizer,
         **_: object,
     ) -> None:
-        """Stream what the trainer has built and, where it resumes, loaded."""
+        """Stream what the trainer has built and, where it resumes, loaded, unless it streams."""
         self.on_init_end(args)
+        loop = self._stream.loop
+        if is_streamed(model) and not (loop is not None and loop.streams(model)):
+            return
         self._stream.begin(model, [optimizer])

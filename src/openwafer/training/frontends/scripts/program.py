@@ -70,6 +70,15 @@ class ScriptProgram:
     device_name: str = "auto"
     model: nn.Module | None = None
 
+    @classmethod
+    def of_environment(cls) -> "ScriptProgram":
+        """That of a script that says nothing of memory.
+
+        Raises:
+            OpenwaferError: see :meth:`Room.of`.
+        """
+        return cls(Room.of(None, None))
+
     @cached_property
     def device(self) -> torch.device:
         """Where a step computes."""
@@ -91,12 +100,14 @@ class ScriptProgram:
             model,
             # Never steps.
             optimizers or [torch.optim.SGD(model.parameters(), lr=0.0)],
-            device_memory=self._memory(),
+            device_memory=self.device_memory,
             folder=self.room.folder,
             options=StreamOptions(device=self.device_name, mode=mode),
         )
 
-    def _memory(self) -> Size:
+    @property
+    def device_memory(self) -> Size:
+        """What a step may take on the device: what is said, or else what is free."""
         if self.room.device_memory is not None:
             return self.room.device_memory
         if self.device.type == "cpu":

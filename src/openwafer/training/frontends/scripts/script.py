@@ -1,10 +1,11 @@
-"""Runs a training script with the vendor's modules in place, as ``openwafer python`` does."""
+"""Runs a script as ``openwafer python`` does: vendors' modules are there, and trainers stream."""
 
 from collections.abc import Sequence
 from types import TracebackType
 
 from openwafer import foreign_modules, foreign_scripts
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.frontends.scripts import library_trainers
 from openwafer.training.frontends.scripts.vendor_names import MODULES, PACKAGES
 
 
@@ -19,6 +20,7 @@ def run_script(arguments: Sequence[str]) -> None:
     """
     script = foreign_scripts.prepare(arguments, "openwafer python train.py --steps 100")
     foreign_modules.install(PACKAGES, MODULES)
+    library_trainers.install()
     try:
         foreign_scripts.run_as_main(script, compile(script.read_bytes(), str(script), "exec"))
     except OpenwaferError as found:
