@@ -33,21 +33,21 @@ def matrix_of(factors: str, order: int, seed: int) -> NDArray[np.float32]:
     a = rng.normal(size=(order, order)) * 2.0 ** rng.integers(-4, 4, order)
     if factors == "lu":
         return (a + np.diag(np.abs(a).sum(0) + 0.1)).astype(np.float32)
-    return (a @ a.T + 0.1 * np.eye(order)).astype(np.float32)
+    lower = np.tril(a @ a.T + 0.1 * np.eye(order)).astype(np.float32)
+    return lower + np.tril(lower, -1).T
 
 
 def check_factors(plan: FactorizationPlan, seed: int) -> None:
     """Factor a matrix, looking for mistakes, and multiply again."""
     a = matrix_of(plan.factors, plan.order, seed)
-    found = plan.run(a, check=True).values
+    given = a if plan.factors == "lu" else np.tril(a)
+    found = plan.run(given, check=True).values
     lower = np.tril(found).astype(float)
     upper = np.triu(found).astype(float) if plan.factors == "lu" else lower.T
     if plan.factors == "lu":
         np.fill_diagonal(lower, 1)
-    assert (
-        np.abs(lower @ upper - np.tril(a) - np.triu(a, 1)) <= plan.error_bound(lower, upper)
-    ).all()
-    assert np.array_equal(plan.run(a).values, found)
+    assert (np.abs(lower @ upper - a) <= plan.error_bound(lower, upper)).all()
+    assert np.array_equal(plan.run(given).values, found)
 
 
 # Compiled once each; many values are drawn for them.
@@ -73,6 +73,16 @@ def test_factors_on_any_rectangle_are_those_of_the_matrix(
     plan: FactorizationPlan, seed: int
 ) -> None:
     check_factors(plan, seed)
+
+
+def test_factors_of_tiny_numbers_have_a_bound_that_counts_what_underflows() -> None:
+    plan = kernels.plan_factorization("lu", 2, (1, 1))
+    a = np.array([[2.0**-100, 2.0**-120], [2.0**-129, 1.0]], np.float32)
+    found = plan.run(a).values.astype(float)
+    lower, upper = np.array([[1, 0], [found[1, 0], 1]]), np.triu(found)
+    assert plan.padding == (0, 0)
+    assert (np.abs(lower @ upper - a) <= plan.error_bound(lower, upper)).all()
+    assert plan.error_bound(lower, np.zeros((2, 2))).min() > 0
 
 
 def test_factors_are_numpys() -> None:
@@ -113,7 +123,7 @@ def test_a_plan_of_factors_says_what_it_cannot_do(factors: str, order: int, word
     ("function", "a", "words"),
     [
         (kernels.lu, np.array([[0, 1], [1, 0]]), "pivot 0 of A is zero"),
-        (kernels.lu, np.array([[1, np.nan], [1, 0]]), "A has elements that are infinite or no"),
+        (kernels.lu, np.array([[1, np.nan], [1, 0]]), "1 of the 4 values of A are infinite"),
         (kernels.cholesky, np.array([[1, 0], [2, 1]]), "pivot 1 is not positive"),
         (kernels.cholesky, np.array([[1, 0, 2]]), r"A has the shape \(1, 3\)"),
     ],

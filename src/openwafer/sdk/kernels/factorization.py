@@ -18,6 +18,7 @@ from openwafer.sdk.kernels.running import (
     DESCRIPTOR_CYCLES,
     LOOK_CYCLES,
     Result,
+    check_finite,
     check_memory,
     check_operand,
     check_rectangle,
@@ -91,14 +92,20 @@ class FactorizationPlan:
         """Bound of each element's ``|A - L U|``: ``gamma(num_roundings) * |L| |U|``.
 
         It is the bound of Higham, theorem 9.3, with the roundings of a multiplication by one over
-        the pivot in the place of a division's. No bound says how large ``|L| |U|`` is.
+        the pivot in the place of a division's. What underflows may lose half of the least number:
+        a product, or an element of L or U that is scaled, which its pivot multiplies again. No
+        bound says how large ``|L| |U|`` is.
 
         Args:
             lower: L, (order, order).
             upper: U, or the transpose of L.
         """
         magnitudes = np.abs(lower.astype(np.float64)) @ np.abs(upper.astype(np.float64))
-        return gamma(self.num_roundings, Precision.F32.sums) * magnitudes
+        relative = gamma(self.num_roundings, Precision.F32.sums)
+        pivots = np.abs(np.diagonal(upper).astype(np.float64))
+        num_lost = self.order + 1 + pivots + pivots[:, None]
+        least = float(np.finfo(np.float32).smallest_subnormal) / 2
+        return relative * magnitudes + least * num_lost * (1 + relative)
 
     @property
     def cycles(self) -> int:
@@ -160,11 +167,7 @@ class FactorizationPlan:
                 zero; of Cholesky, one that is not positive.
         """
         check_operand("A", a, (self.order, self.order), Precision.F32)
-        if not np.isfinite(a).all():
-            help_ = "give finite numbers"
-            raise error(
-                "kernel-values", "A has elements that are infinite or no numbers", help=help_
-            )
+        check_finite("A", a)
         is_lu = self.factors is Factors.LU
         given = a if is_lu else np.tril(a) + np.tril(a, -1).T
         with compiled("factorization", self.arch, self.params).run(check=check) as run:

@@ -127,6 +127,21 @@ def check_operand(
         )
 
 
+def check_finite(name: str, values: NDArray[Any]) -> None:
+    """Refuse infinities and what is no number: zeros that fill tiles would spread them.
+
+    Raises:
+        OpenwaferError: there are some.
+    """
+    wrong = int(np.count_nonzero(~np.isfinite(values)))
+    if wrong:
+        raise error(
+            "kernel-finite",
+            f"{wrong} of the {values.size} values of {name} are infinite or no numbers",
+            help="replace them, or scale values that the elements' type cannot hold",
+        )
+
+
 def check_memory(memory_bytes: int, what: str) -> None:
     """Refuse what a PE cannot hold.
 
