@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from openwafer.sdk.kernels.matrix_vector import GemvPlan, gemv, plan_gemv
     from openwafer.sdk.kernels.precision import Precision
     from openwafer.sdk.kernels.running import Result
+    from openwafer.sdk.kernels.sampled_product import (
+        SddmmPlan,
+        SparseResult,
+        plan_sddmm,
+        sddmm,
+    )
     from openwafer.sdk.kernels.solvers import (
         Fluxes,
         Solution,
@@ -35,7 +41,7 @@ if TYPE_CHECKING:
         plan_solver,
         power_method,
     )
-    from openwafer.sdk.kernels.sparse_vector import SpmvPlan, plan_spmv, spmv
+    from openwafer.sdk.kernels.sparse_vector import SpmvPlan, plan_spmv, spmm, spmv
     from openwafer.sdk.kernels.stencils import Source, Stencil, StencilPlan, plan_stencil, stencil
     from openwafer.sdk.kernels.streamed import (
         StreamedPlan,
@@ -62,10 +68,12 @@ __all__ = [
     "GemvPlan",
     "Precision",
     "Result",
+    "SddmmPlan",
     "Shape",
     "Solution",
     "SolverPlan",
     "Source",
+    "SparseResult",
     "SpmvPlan",
     "Stencil",
     "StencilPlan",
@@ -89,6 +97,7 @@ __all__ = [
     "plan_factorization",
     "plan_gemm",
     "plan_gemv",
+    "plan_sddmm",
     "plan_solver",
     "plan_spmv",
     "plan_stencil",
@@ -97,6 +106,8 @@ __all__ = [
     "power_method",
     "reduce",
     "scal",
+    "sddmm",
+    "spmm",
     "spmv",
     "stencil",
     "streamed_gemm",
@@ -116,7 +127,8 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("GemvPlan", "gemv", "plan_gemv"), "matrix_vector"),
         "Precision": "precision",
         "Result": "running",
-        **dict.fromkeys(("SpmvPlan", "plan_spmv", "spmv"), "sparse_vector"),
+        **dict.fromkeys(("SddmmPlan", "SparseResult", "plan_sddmm", "sddmm"), "sampled_product"),
+        **dict.fromkeys(("SpmvPlan", "plan_spmv", "spmm", "spmv"), "sparse_vector"),
         **dict.fromkeys(("Source", "Stencil", "StencilPlan"), "stencils"),
         **dict.fromkeys(("plan_stencil", "stencil"), "stencils"),
         **dict.fromkeys(("StreamedPlan", "Streaming"), "streamed"),

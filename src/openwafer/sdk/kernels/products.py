@@ -13,7 +13,12 @@ from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.kernels.precision import Precision
 from openwafer.sdk.kernels.running import DESCRIPTOR_CYCLES
 
-_OPERATION: Final = {Precision.F32: "fmacs", Precision.F16: "fmach", Precision.F16_F32: "fmachs"}
+PRODUCT_OPERATIONS: Final = {
+    Precision.F32: "fmacs",
+    Precision.F16: "fmach",
+    Precision.F16_F32: "fmachs",
+}
+"""That scale elements and add them to sums."""
 _STEP: Final = 16
 """Columns of A for whose factors ``<kernels/product/pe>`` waits at once."""
 _LOOP_CYCLES: Final = 7
@@ -47,7 +52,8 @@ class Product:
         """Cycles: of its operations, a load for each of them, and the pauses between groups."""
         generation = GENERATIONS[arch]
         timing, latency = generation.timing, generation.timing.load_latency
-        operation = vector_cycles(VECTOR_OPS[_OPERATION[self.precision]], self.rows, generation)
+        scaling = VECTOR_OPS[PRODUCT_OPERATIONS[self.precision]]
+        operation = vector_cycles(scaling, self.rows, generation)
         steps, rest = divmod(self.inner, _STEP)
         # Factors come from a pointer that is loaded, moved on and kept; the move waits for results.
         pauses = steps * (2 * latency + 1 + timing.drain_cycles)
@@ -60,7 +66,7 @@ class Product:
 
     def peak_cycles(self, arch: Arch) -> float:
         """Cycles of its multiply-adds alone at the most that the datapath does."""
-        return self.num_products / VECTOR_OPS[_OPERATION[self.precision]].rates[arch]
+        return self.num_products / VECTOR_OPS[PRODUCT_OPERATIONS[self.precision]].rates[arch]
 
 
 def zeros_cycles(num_sums: int, precision: Precision, arch: Arch) -> int:
@@ -72,6 +78,16 @@ def zeros_cycles(num_sums: int, precision: Precision, arch: Arch) -> int:
 def tile_multiples(precision: Precision) -> tuple[int, int]:
     """What rows and columns of A's tiles are multiples of."""
     return (2, 1) if precision is Precision.F32 else (4, 2)
+
+
+def row_length(num_elements: int, precision: Precision) -> int:
+    """Elements of rows whose reads take no turns with those of sums behind a front; one is no row.
+
+    Args:
+        num_elements: that it has at least.
+        precision: of elements and sums.
+    """
+    return 1 if num_elements == 1 else tile_length(num_elements, 1, tile_multiples(precision)[0])
 
 
 def tile_length(length: int, num_parts: int, multiple: int) -> int:

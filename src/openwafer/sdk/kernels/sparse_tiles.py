@@ -1,8 +1,9 @@
 """Non-zeros of a sparse matrix, dealt evenly to the rows and columns of a rectangle of PEs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -10,11 +11,19 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, WORD_BYTES, Arch
+from openwafer.sdk.arch.pace import ONE_TURN, VectorShape, vector_cycles
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.kernels.precision import Precision
+from openwafer.sdk.kernels.products import PRODUCT_OPERATIONS, tile_length, tile_multiples
+from openwafer.sdk.kernels.running import MEMORY_BYTES, check_finite, check_memory
 
 Ints = NDArray[np.int64]
 WIDTHS: Final = (8, 4, 2, 1)
 """Non-zeros of a group."""
+_GROUP_CYCLES: Final = 17
+"""Of a group's instructions beside its non-zeros, where x has several columns."""
+_ROW_CYCLES: Final = 13
+"""Of a non-zero's instructions, beside its operation on a row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,21 +95,6 @@ def canonical(a: Any, precision: Precision) -> scipy.sparse.csr_array:
     return rows
 
 
-def check_finite(name: str, values: NDArray[Any]) -> None:
-    """Refuse infinities and what is no number: zeros that fill groups would spread them.
-
-    Raises:
-        OpenwaferError: there are some.
-    """
-    wrong = int(np.count_nonzero(~np.isfinite(values)))
-    if wrong:
-        raise error(
-            "kernel-finite",
-            f"{wrong} of the {values.size} values of {name} are infinite or no numbers",
-            help="replace them, or scale values that the elements' type cannot hold",
-        )
-
-
 @dataclass(frozen=True)
 class GroupForm:
     """How ``<kernels/sparse/pe>`` has the non-zeros of a PE in memory.
@@ -108,10 +102,12 @@ class GroupForm:
     Attributes:
         width: non-zeros of a group, all of one row.
         precision: of values and sums.
+        num_vectors: columns of x and y, whose rows lie together.
     """
 
     width: int
     precision: Precision
+    num_vectors: int = 1
 
     @property
     def first_value(self) -> int:
@@ -121,8 +117,12 @@ class GroupForm:
     @property
     def words(self) -> int:
         """16-bit words of a group."""
-        values = self.width * self.precision.given.itemsize // WORD_BYTES
-        return (self.first_value + values + 1) // 2 * 2
+        return (self.first_value + self.width * self.value_words + 1) // 2 * 2
+
+    @property
+    def value_words(self) -> int:
+        """16-bit words of a value."""
+        return self.precision.given.itemsize // WORD_BYTES
 
     @property
     def num_bytes(self) -> int:
@@ -132,13 +132,26 @@ class GroupForm:
     def cycles(self, arch: Arch) -> int:
         """Cycles of a group.
 
-        A non-zero takes an instruction for its place, its address, the element of x, the value,
-        the product and the sum, and two more where both are widened. The row's place and sum are
-        loaded, added to and stored, which waits for the last sum; a single product waits once more.
+        Of a vector, a non-zero takes an instruction for its place, its address, the element of x,
+        the value, the product and the sum, and two more where both are widened. The row's place and
+        sum are loaded, added to and stored, which waits for the last sum; a single product waits
+        once more.
         """
+        if self.num_vectors > 1:
+            return self._cycles_of_rows(arch)
         of_one = 8 if self.precision.is_widened else 6
         waits = 1 if self.width == 1 and not self.precision.is_widened else 0
         return of_one * self.width + 10 + waits + GENERATIONS[arch].timing.loop_cycles
+
+    def _cycles_of_rows(self, arch: Arch) -> int:
+        generation, operation = GENERATIONS[arch], PRODUCT_OPERATIONS[self.precision]
+        turns = ONE_TURN * (1 if self.precision is Precision.F32 else 2)
+        shape = VectorShape(turns=turns)
+        taken = vector_cycles(VECTOR_OPS[operation], self.num_vectors, generation, shape)
+        of_one = _ROW_CYCLES + generation.timing.drain_cycles + taken
+        # Loads of all but the first wait for the operation before.
+        waits = (self.width - 1) * (generation.timing.load_latency - 1)
+        return of_one * self.width + waits + _GROUP_CYCLES + generation.timing.loop_cycles
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +166,7 @@ class Tiles:
         row: its place in the tile.
         column: its place in the tile.
         values: of the non-zeros.
+        number: of each non-zero in the matrix by rows.
     """
 
     matrix: scipy.sparse.csr_array
@@ -162,6 +176,7 @@ class Tiles:
     row: Ints
     column: Ints
     values: NDArray[np.float32]
+    number: Ints
 
     def numbered(self, width: int) -> tuple[Ints, Ints]:
         """Of each non-zero the number of its group in its tile, and its number in its group."""
@@ -194,9 +209,10 @@ class Tiles:
         group, number = self.numbered(form.width)
         words = np.zeros((num_tiles, capacity, form.words), np.uint16)
         values = self.values.astype(form.precision.given)
-        value_words = values.itemsize // WORD_BYTES
-        words[self.tile, group, 0] = self.row * (form.precision.sums.itemsize // WORD_BYTES)
-        words[self.tile, group, 1 + number] = self.column * value_words
+        value_words = form.value_words
+        sum_words = form.precision.sums.itemsize // WORD_BYTES
+        words[self.tile, group, 0] = self.row * form.num_vectors * sum_words
+        words[self.tile, group, 1 + number] = self.column * form.num_vectors * value_words
         halves = values.view(np.uint16).reshape(-1, value_words)
         for half in range(value_words):
             at = form.first_value + number * value_words + half
@@ -204,6 +220,14 @@ class Tiles:
         counts = np.zeros(num_tiles, np.int64)
         np.maximum.at(counts, self.tile, group + 1)
         return words, counts
+
+    def with_values(self, values: NDArray[Any]) -> scipy.sparse.csr_array:
+        """The matrix by rows with other values: of (tiles, groups, numbers in groups)."""
+        group, number = self.numbered(values.shape[-1])
+        data = np.zeros(len(self.values), np.float32)
+        data[self.number] = values[self.tile, group, number]
+        structure = self.matrix.indices, self.matrix.indptr
+        return scipy.sparse.csr_array((data, *structure), self.matrix.shape)
 
 
 def _begin_of_run(keys: Ints) -> Ints:
@@ -224,6 +248,33 @@ def tiled(matrix: scipy.sparse.csr_array, rows: int, columns: int) -> Tiles:
     tile = by_rows.part[entries.row] * columns + by_columns.part[entries.col]
     row, column = by_rows.place[entries.row], by_columns.place[entries.col]
     order = np.lexsort((column, row, tile))
-    return Tiles(
-        matrix, by_rows, by_columns, tile[order], row[order], column[order], entries.data[order]
-    )
+    places = tile[order], row[order], column[order]
+    return Tiles(matrix, by_rows, by_columns, *places, entries.data[order], order)
+
+
+def tile_of(tiles: Tiles, precision: Precision) -> tuple[int, int]:
+    """Rows and columns of each tile, so that parts of vectors fill their wavelets."""
+    _, of_columns = tile_multiples(precision)
+    rows = tile_length(tiles.by_rows.length, 1, precision.in_wavelet)
+    return rows, tile_length(tiles.by_columns.length, 1, of_columns)
+
+
+class _Sized(Protocol):
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def cycles(self) -> int: ...
+
+
+Plan = TypeVar("Plan", bound=_Sized)
+
+
+def fastest(plans: Sequence[Plan], what: str) -> Plan:
+    """The plan of the fewest cycles, of those that a PE can hold.
+
+    Raises:
+        OpenwaferError: it can hold none.
+    """
+    check_memory(min(plan.memory_bytes for plan in plans), what)
+    fitting = [plan for plan in plans if plan.memory_bytes <= MEMORY_BYTES]
+    return min(fitting, key=lambda plan: plan.cycles)

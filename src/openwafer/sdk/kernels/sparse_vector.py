@@ -1,24 +1,24 @@
-"""Sparse matrix times vector on a rectangle of PEs."""
+"""Sparse matrix times vector, or several of them, on a rectangle of PEs."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
 from openwafer.sdk.kernels.precision import Precision, bound_of_products, named_precision
-from openwafer.sdk.kernels.products import tile_length, tile_multiples, zeros_cycles
+from openwafer.sdk.kernels.products import FRONT_BYTES, row_length, zeros_cycles
 from openwafer.sdk.kernels.running import (
     BROADCAST_CYCLES,
     CODE_BYTES,
     LOOK_CYCLES,
-    MEMORY_BYTES,
     REDUCE_CYCLES,
     Result,
-    check_memory,
+    check_finite,
     check_operand,
     check_rectangle,
     compiled,
@@ -31,7 +31,8 @@ from openwafer.sdk.kernels.sparse_tiles import (
     GroupForm,
     Tiles,
     canonical,
-    check_finite,
+    fastest,
+    tile_of,
     tiled,
 )
 from openwafer.sdk.kernels.trees import Tree, best_tree, broadcast_cycles, row_delay
@@ -42,7 +43,7 @@ _MULTIPLY_CYCLES: Final = 8
 
 @dataclass(frozen=True, eq=False)
 class SpmvPlan:
-    """How y = A x is done for one sparse A, before anything is compiled.
+    """How y = A x is done for one sparse A, before anything is compiled; x is a vector or a matrix.
 
     Rows and columns that are not empty are dealt to the rows and columns of PEs by falling count of
     non-zeros. Parts of x go along columns of PEs from the north edge, and sums of y along rows to
@@ -60,6 +61,7 @@ class SpmvPlan:
         precision: types of elements and sums.
         tree: who adds up what along a row.
         tiles: where the non-zeros lie.
+        num_vectors: columns of x and y.
     """
 
     shape: tuple[int, int]
@@ -73,6 +75,7 @@ class SpmvPlan:
     precision: Precision
     tree: Tree
     tiles: Tiles = field(repr=False)
+    num_vectors: int = 1
 
     @property
     def padding(self) -> tuple[int, int]:
@@ -84,27 +87,38 @@ class SpmvPlan:
         return self.rows * self.tile[0] - rows, self.columns * self.tile[1] - columns
 
     @property
+    def row(self) -> int:
+        """Elements of a row of x and of y on a PE, with what is padded."""
+        return row_length(self.num_vectors, self.precision)
+
+    @property
+    def front(self) -> int:
+        """Elements before the sums of a PE."""
+        return FRONT_BYTES // self.precision.sums.itemsize if self.num_vectors > 1 else 0
+
+    @property
     def form(self) -> GroupForm:
         """Of the groups in memory."""
-        return GroupForm(self.width, self.precision)
+        return GroupForm(self.width, self.precision, self.row)
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of a PE's 48 KB, with those that are kept for code."""
-        rows, columns = self.tile
-        vectors = columns * self.precision.given.itemsize + rows * self.precision.sums.itemsize
+        rows, columns = (n * self.row for n in self.tile)
+        sums = (self.front + rows) * self.precision.sums.itemsize
+        vectors = columns * self.precision.given.itemsize + sums
         return max(1, self.capacity) * self.form.num_bytes + vectors + CODE_BYTES
 
     @property
     def cycles(self) -> int:
         """Predicted cycles: x goes out, the PE with most groups multiplies, sums come in."""
-        rows, columns = self.tile
+        rows, columns = (n * self.row for n in self.tile)
         words = columns * self.precision.given.itemsize // 4
         sent = broadcast_cycles(1, self.rows, words, self.arch)
         summed = self.tree.cycles(self.columns, rows // self.precision.in_wavelet, self.arch)
         late = row_delay(self.tree, self.columns, self.arch)
         # Sums are set to zero while x arrives, and both take beats.
-        phases = sent + zeros_cycles(rows, self.precision, self.arch) + summed + late
+        phases = sent + zeros_cycles(self.front + rows, self.precision, self.arch) + summed + late
         phases += _MULTIPLY_CYCLES + self.capacity * self.form.cycles(self.arch)
         around = sum(transfer_cycles(n, self.arch) for n in (BROADCAST_CYCLES, REDUCE_CYCLES))
         return round(LOOK_CYCLES + phases + around)
@@ -112,9 +126,10 @@ class SpmvPlan:
     @property
     def num_roundings(self) -> int:
         """The most roundings that a product goes through: its own, those of its group by halves, of
-        the groups of its row and of the tree."""
+        the groups of its row and of the tree; of several vectors, of the non-zeros one by one."""
         groups = -(-self.tiles.most_in_row // self.width)
-        return self.width.bit_length() + groups + self.tree.num_additions(self.columns)
+        of_row = self.width.bit_length() + groups if self.num_vectors == 1 else groups * self.width
+        return of_row + self.tree.num_additions(self.columns)
 
     def error_bound(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """Bound of the error of each element against A with its values as they are held:
@@ -122,7 +137,7 @@ class SpmvPlan:
         each product.
 
         Args:
-            x: (columns,), finite.
+            x: (columns,) or (columns, num_vectors), finite.
         """
         num_products = self.tiles.most_in_row * self.columns
         matrix = self.tiles.matrix
@@ -132,18 +147,21 @@ class SpmvPlan:
         """Multiply on the simulated wafer.
 
         Args:
-            x: (columns,) of the plan's precision, finite.
+            x: (columns,) of the plan's precision, finite; (columns, num_vectors) where they are
+                several.
             check: look for mistakes of the program.
 
         Raises:
             OpenwaferError: it has another shape or type, or is not finite.
         """
-        check_operand("x", x, self.shape[1:], self.precision)
+        several = (self.num_vectors,) if self.num_vectors > 1 else ()
+        check_operand("x", x, (*self.shape[1:], *several), self.precision)
         check_finite("x", x)
         with compiled("spmv", self.arch, self.params).run(check=check) as run:
             self.fill(run, x)
             run.launch("main")
-            y = self.tiles.by_rows.collected(run["y", :, -1])
+            sums = run["y", :, -1][:, self.front :].reshape(self.rows, self.tile[0], self.row)
+            y = self.tiles.by_rows.collected(sums[..., : self.num_vectors]).reshape(-1, *several)
             return Result(y, cycles_of(run, self.arch))
 
     def fill(self, run: Run, x: NDArray[Any]) -> None:
@@ -152,7 +170,9 @@ class SpmvPlan:
         words, counts = self.tiles.packed(self.form, self.rows * self.columns, capacity)
         run["entries"] = words.reshape(*size, -1)
         run["num_groups"] = counts.astype(np.uint16).reshape(*size, 1)
-        run["x", 0, :] = self.tiles.by_columns.spread(x, self.columns, self.tile[1])
+        rows = np.pad(x.reshape(len(x), -1), [(0, 0), (0, self.row - self.num_vectors)])
+        parts = self.tiles.by_columns.spread(rows, self.columns, self.tile[1])
+        run["x", 0, :] = parts.reshape(self.columns, -1)
 
     @property
     def params(self) -> dict[str, Param]:
@@ -162,6 +182,7 @@ class SpmvPlan:
             "columns": self.columns,
             "tile_rows": self.tile[0],
             "tile_columns": self.tile[1],
+            "num_vectors": self.row,
             "width": self.width,
             "capacity": max(1, self.capacity),
             "shape": self.tree.shape.number,
@@ -174,6 +195,7 @@ def plan_spmv(
     a: Any,
     size: tuple[int, int],
     *,
+    num_vectors: int = 1,
     arch: str = Arch.WSE3,
     precision: str = Precision.F32,
     tree: Tree | None = None,
@@ -183,6 +205,7 @@ def plan_spmv(
     Args:
         a: a sparse matrix of scipy in any format, float32; duplicates are added up.
         size: rows and columns of PEs.
+        num_vectors: columns of x, 1 or more.
         arch: ``"wse2"`` or ``"wse3"``.
         precision: ``"f32"``, ``"f16"`` or ``"f16-f32"``; the last two round the values to float16.
         tree: who adds up what along a row; None takes the best by the published model.
@@ -192,25 +215,22 @@ def plan_spmv(
     """
     generation, numbers = known_arch(arch), named_precision(precision)
     check_rectangle(*size, generation)
+    if num_vectors < 1:
+        raise error("kernel-shape", f"x has {num_vectors} columns", help="give 1 or more")
     tiles = tiled(canonical(a, numbers), *size)
-    _, of_columns = tile_multiples(numbers)
-    rows = tile_length(tiles.by_rows.length, 1, numbers.in_wavelet)
-    columns = tile_length(tiles.by_columns.length, 1, of_columns)
-    best = tree or best_tree(size[1], rows, rows // numbers.in_wavelet, generation)
+    rows, columns = tile_of(tiles, numbers)
+    sums = rows * row_length(num_vectors, numbers)
+    best = tree or best_tree(size[1], sums, sums // numbers.in_wavelet, generation)
     plans = [
         SpmvPlan(
             *(a.shape, *size, (rows, columns), tiles.most, width, tiles.most_groups(width)),
-            *(generation, numbers, best, tiles),
+            *(generation, numbers, best, tiles, num_vectors),
         )
         for width in WIDTHS
     ]
-    least = min(plans, key=lambda plan: plan.memory_bytes)
-    check_memory(
-        least.memory_bytes,
-        f"a tile of {rows} x {columns} elements of {numbers} with {tiles.most} non-zeros",
-    )
-    fitting = [plan for plan in plans if plan.memory_bytes <= MEMORY_BYTES]
-    return min(fitting, key=lambda plan: plan.cycles)
+    several = f" and {num_vectors} vectors" if num_vectors > 1 else ""
+    what = f"a tile of {rows} x {columns} elements of {numbers} with {tiles.most} non-zeros"
+    return fastest(plans, what + several)
 
 
 def spmv(
@@ -241,3 +261,27 @@ def spmv(
             memory is too small.
     """
     return plan_spmv(a, size, arch=arch, precision=precision, tree=tree).run(x)
+
+
+def spmm(
+    a: Any,
+    x: NDArray[Any],
+    size: tuple[int, int],
+    *,
+    arch: str = Arch.WSE3,
+    precision: str = Precision.F32,
+    tree: Tree | None = None,
+) -> Result:
+    """Product of a sparse and a dense matrix: (rows, columns) times (columns, n) to (rows, n).
+
+    Each non-zero scales a row of x and adds it to one of y, in one operation. Arguments, bound and
+    errors are those of :func:`spmv`, with x of two dims.
+    """
+    if x.ndim != 2 or x.shape[1] < 1:
+        raise error("kernel-shape", f"x has the shape {x.shape}", help="give a matrix with columns")
+    num_vectors = x.shape[1]
+    plan = plan_spmv(a, size, arch=arch, precision=precision, tree=tree, num_vectors=num_vectors)
+    if num_vectors > 1:
+        return plan.run(x)
+    result = plan.run(x[:, 0])
+    return replace(result, values=result.values[:, None])
