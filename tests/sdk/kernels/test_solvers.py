@@ -51,7 +51,7 @@ def matrix_of_stencil(coefficients: dict[tuple[int, ...], float], shape: Shape) 
 def residuals_by_scipy(
     solver: str, matrix: csr_array, b: NDArray[Any], iterations: int
 ) -> NDArray[np.float64]:
-    """Norms of the residuals, relative to that of `b`."""
+    """Norms of the residuals, relative to that of `b`; zeros once there is nothing left."""
     norms = [1.0]
 
     def note(x: NDArray[np.float64]) -> None:
@@ -59,8 +59,8 @@ def residuals_by_scipy(
 
     before = diags_array(1 / matrix.diagonal()) if solver == "preconditioned" else None
     method = bicgstab if solver == "bicgstab" else cg
-    method(matrix, b, rtol=0, maxiter=iterations, callback=note, M=before)
-    return np.array(norms)
+    method(matrix, b, rtol=1e-12, maxiter=iterations, callback=note, M=before)
+    return np.pad(norms, (0, max(0, iterations + 1 - len(norms))))
 
 
 def check_solution(solver: str, shape: Shape, arch: str, seed: int) -> None:
