@@ -25,6 +25,7 @@ from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     MEMORY_BYTES,
     Result,
+    check_finite,
     check_memory,
     check_operand,
     check_rectangle,
@@ -32,7 +33,7 @@ from openwafer.sdk.kernels.running import (
     cycles_of,
     known_arch,
 )
-from openwafer.sdk.kernels.sparse_tiles import Dealing, canonical, check_finite, deal
+from openwafer.sdk.kernels.sparse_tiles import Dealing, canonical, deal
 from openwafer.sdk.kernels.weight_streams import WeightStreams
 
 _COLOR: Final = 0
