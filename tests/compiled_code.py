@@ -6,11 +6,14 @@ As a program, it fills numba's caches of a fresh clone.
 import torch
 from torch import nn
 
+from openwafer.training.sparsity.activations import activation_linear
+from openwafer.training.sparsity.kernels.processor import peak_flops
 from openwafer.training.sparsity.packed_linear import pack_linears
 from openwafer.training.sparsity.products import Products
 from tests.sdk.fabric.python_code import PythonCode, image, program
 
 INPUTS, OUTPUTS, TOKENS, ONE_IN = 150, 70, 130, 5
+MANY_TOKENS, ZEROS = 512, 0.95
 
 
 def run_fabric() -> None:
@@ -26,6 +29,15 @@ def multiply() -> None:
     model(torch.randn(TOKENS, INPUTS, requires_grad=True)).sum().backward()
 
 
+def skip_zeros() -> None:
+    """Compile the products of inputs that are mostly zero, and what they are compared with."""
+    inputs = nn.functional.dropout(torch.ones(MANY_TOKENS, INPUTS), ZEROS).requires_grad_()
+    output, _ = activation_linear(inputs, torch.ones(OUTPUTS, INPUTS, requires_grad=True), None)
+    output.sum().backward()
+    peak_flops()
+
+
 if __name__ == "__main__":
     run_fabric()
     multiply()
+    skip_zeros()
