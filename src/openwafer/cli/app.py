@@ -18,6 +18,7 @@ from openwafer.cli.cszoo import cszoo_app
 from openwafer.cli.environment import restart_with_defaults
 from openwafer.cli.interrupted import TellingGroup
 from openwafer.cli.scripts import OWN_ARGUMENTS, python
+from openwafer.cli.view import view
 from openwafer.loss_laws import LawKind
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-WITHOUT_TORCH = ("claims", "conform", "csl", "fit")
+WITHOUT_TORCH = ("claims", "conform", "csl", "fit", "view")
 # The wings, by which the help groups commands.
 TRAIN = "Train"
 PLAN = "Plan ahead"
@@ -609,6 +610,7 @@ def _tell_result(session: "Session", result: "TrainResult") -> None:
 
 
 app.command(rich_help_panel=PROGRAM)(conform)
+app.command(rich_help_panel=PROGRAM)(view)
 app.command(rich_help_panel=TRAIN, context_settings=OWN_ARGUMENTS)(python)
 app.add_typer(cirh_app, name="cirh", rich_help_panel=TRAIN)
 app.add_typer(csl_app, name="csl", rich_help_panel=PROGRAM)

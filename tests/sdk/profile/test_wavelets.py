@@ -14,6 +14,7 @@ from openwafer.sdk.fabric import Scope, SimulatorOptions
 from openwafer.sdk.fabric.words import NO_COLOR
 from openwafer.sdk.host.record import RecordFile
 from openwafer.sdk.profile import End, Wavelets, wavelets
+from openwafer.sdk.profile.wavelets import Passages, Stay, followed
 from tests.sdk.fabric.random_machines import CYCLES, build, random_machine
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "wafer"
@@ -92,3 +93,32 @@ def test_a_record_of_a_part_has_no_join(tmp_path: Path) -> None:
     RecordFile(path, simulator._program, Scope(cycles=(3, 9))).close()  # noqa: SLF001
     with pytest.raises(OpenwaferError, match=r"a part of the run(.|\n)*whole rectangle"):
         wavelets(read_record(path))
+
+
+def slow_stays(record: Record, found: Passages) -> list[int]:
+    """How each fares, by a look at all others."""
+    hop = {"wse2": 1, "wse3": 2}[record.head.arch]
+    steps = [(-1, 0), (1, 0), (0, 1), (0, -1)]
+    stays: list[int] = []
+    for one in range(len(found)):
+        x, y, begin, end = (int(part[one]) for part in (found.x, found.y, found.landed, found.gone))
+        others = found.color != found.color[one]
+        others &= (found.landed >= begin + hop) & (found.landed < end)
+        is_delayed = False
+        for side, (dx, dy) in enumerate(steps):
+            there = others & (found.x == x + dx) & (found.y == y + dy) & (found.link == side ^ 1)
+            is_delayed |= bool(found.outputs[one] >> side & 1) and bool(there.any())
+        waited = Stay.DELAYED if is_delayed else Stay.BACK_PRESSURED
+        stays.append(Stay.STILL_THERE if end < 0 else waited if end > begin + hop else Stay.ACTIVE)
+    return stays
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_wavelets_at_routers_fare_as_a_look_at_all_others_says(seed: int, tmp_path: Path) -> None:
+    record = of_machine(seed, tmp_path / "run.record")
+    branches, found = followed(record)
+    assert slow_stays(record, found) == found.stay.tolist()
+    gone = found.gone >= 0
+    assert (found.gone[gone] - found.landed[gone] >= 1).all()
+    assert len(found) == len(record.events(EventKind.LANDING))
+    assert set(found.wavelet.tolist()) <= set(branches.wavelet.tolist())

@@ -201,8 +201,8 @@ class AnnotatedSource:
     lines: tuple[SourceLine, ...]
 
 
-def _sources(profile: Profile) -> Iterator[AnnotatedSource]:
-    """Files, those with most cycles first."""
+def annotated_sources(profile: Profile) -> dict[str, tuple[SourceLine, ...]]:
+    """The lines of each source by its name."""
     sums: dict[tuple[str, int], tuple[int, int, int, int]] = defaultdict(lambda: (0, 0, 0, 0))
     for one in profile.lines():
         cycles, waited, operation, executions = sums[one.file, one.line]
@@ -217,10 +217,9 @@ def _sources(profile: Profile) -> Iterator[AnnotatedSource]:
         operations[vector.file, vector.line].append(
             f"@{vector.name}, at most {vector.best} a cycle"
         )
-    whole, names = max(1, profile.pe_cycles), tables.short_names(profile)
-    found_files = []
-    for source in profile.sources:
-        lines = tuple(
+    whole = max(1, profile.pe_cycles)
+    return {
+        source.name: tuple(
             SourceLine(
                 number,
                 text,
@@ -230,7 +229,16 @@ def _sources(profile: Profile) -> Iterator[AnnotatedSource]:
             )
             for number, text in enumerate(source.text.splitlines(), 1)
         )
+        for source in profile.sources
+    }
+
+
+def _sources(profile: Profile) -> Iterator[AnnotatedSource]:
+    """Files, those with most cycles first."""
+    whole, names = max(1, profile.pe_cycles), tables.short_names(profile)
+    found_files = []
+    for name, lines in annotated_sources(profile).items():
         cycles = sum(one.cycles for one in lines)
         is_open = cycles > _OPEN_SHARE * whole
-        found_files.append(AnnotatedSource(names[source.name], cycles, is_open, lines))
+        found_files.append(AnnotatedSource(names[name], cycles, is_open, lines))
     yield from sorted(found_files, key=lambda one: -one.cycles)

@@ -10,16 +10,21 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
+
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import EventKind
 from openwafer.sdk.host import Events, Record
 from openwafer.sdk.profile.model import slot_name
+from openwafer.sdk.profile.wavelets import Numbers, partners
 from openwafer.sdk.program.program import Program
 from openwafer.trace import Trace
 
 CYCLE_SECONDS: Final = 1e-6
 """Of a trace, so that a viewer's microseconds are cycles."""
 _WORD: Final = (1 << 32) - 1
+_SLOTS: Final = 16
+"""More than the threads of a PE, and none."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ def timeline(record: Record, program: Program) -> Timeline:
     landings = record.events(EventKind.LANDING)
     words = (landings.data & _WORD).tolist()
     places = (landings.x.tolist(), landings.y.tolist(), landings.color.tolist())
-    spans = [*_tasks(record, program, int(end)), *_operations(record, program, int(end))]
+    spans = [*_tasks(record, program), *_operations(record, program)]
     return Timeline(
         tuple(sorted(spans, key=lambda one: (one.begin, one.x, one.y, one.thread))),
         tuple(_depths(record)),
@@ -91,31 +96,60 @@ def timeline(record: Record, program: Program) -> Timeline:
     )
 
 
-def _paired(begins: Events, ends: Events, end: int) -> Iterator[tuple[int, int]]:
-    """Index of each event that begins something, and the cycle at which that ends.
+@dataclass(frozen=True)
+class Spans:
+    """Tasks, or operations, by cycle and PE of their begin; arrays of the shape (n,).
 
-    What one thread does is one behind the other, so its first end is that of its first begin.
+    Attributes:
+        events: what begins them.
+        end: cycle behind each, or the record's end.
     """
-    closed: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    for x, y, slot, cycle in zip(ends.x, ends.y, ends.slot, ends.cycle, strict=True):
-        closed[int(x), int(y), int(slot)].append(int(cycle))
-    queues = {thread: iter(cycles) for thread, cycles in closed.items()}
-    for index, (x, y, slot) in enumerate(zip(begins.x, begins.y, begins.slot, strict=True)):
-        yield index, next(queues.get((int(x), int(y), int(slot)), iter(())), end)
+
+    events: Events
+    end: Numbers
+
+    def __len__(self) -> int:
+        return len(self.end)
 
 
-def _tasks(record: Record, program: Program, end: int) -> Iterator[Span]:
-    begins = record.events(EventKind.TASK)
-    for index, last in _paired(begins, record.events(EventKind.TASK_END), end):
+def tasks_of(record: Record) -> Spans:
+    """Tasks of main threads; `number` is an entry of the PE's image."""
+    return _spans(record, EventKind.TASK, EventKind.TASK_END)
+
+
+def operations_of(record: Record) -> Spans:
+    """Operations of all threads; `number` is the code of a vector operation."""
+    return _spans(record, EventKind.OPERATION, EventKind.OPERATION_END)
+
+
+def _spans(record: Record, begin: EventKind, end: EventKind) -> Spans:
+    """What one thread does is one behind the other, so its first end is that of its first begin."""
+    begins, ends = record.events(begin), record.events(end)
+    (last,) = record.events(EventKind.END).cycle[-1:] or (0,)
+    found = partners(*(_threads(one, record.head.height) for one in (begins, ends)))
+    return Spans(begins, np.append(ends.cycle, last)[found])
+
+
+def _threads(events: Events, height: int) -> Numbers:
+    """The thread of each as one number."""
+    pe = events.x.astype(np.int64) * height + events.y
+    return pe * _SLOTS + events.slot + 1
+
+
+def _tasks(record: Record, program: Program) -> Iterator[Span]:
+    found = tasks_of(record)
+    begins = found.events
+    for index, last in enumerate(found.end.tolist()):
         x, y = int(begins.x[index]), int(begins.y[index])
         image = program.images[program.image_of[y, x]]
         name = image.entries[begins.number[index]].function
         yield Span(x, y, "tasks", name, int(begins.cycle[index]), last)
 
 
-def _operations(record: Record, program: Program, end: int) -> Iterator[Span]:
-    begins = record.events(EventKind.OPERATION)
-    for index, last in _paired(begins, record.events(EventKind.OPERATION_END), end):
+def _operations(record: Record, program: Program) -> Iterator[Span]:
+    found = operations_of(record)
+    begins = found.events
+    for index, last in enumerate(found.end.tolist()):
         yield Span(
             int(begins.x[index]),
             int(begins.y[index]),

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.fabric import EventKind
 from openwafer.sdk.fabric.words import NO_COLOR
 from openwafer.sdk.host import Events, Record
@@ -22,7 +23,9 @@ Numbers: TypeAlias = NDArray[np.int64]
 _RAMP: Final = 4
 _COLORS: Final = 24
 _QUEUES: Final = 8
+_LINKS: Final = 5
 _CONTROL_BIT: Final = 1 << 32
+_WORD: Final = _CONTROL_BIT - 1
 
 
 class End(IntEnum):
@@ -59,6 +62,7 @@ class Wavelets:
         consumed: cycle at which it was taken from there.
         end: an :class:`End`.
         is_control: whether it is a control wavelet.
+        data: its 32 bits.
     """
 
     wavelet: Numbers
@@ -74,6 +78,7 @@ class Wavelets:
     consumed: Numbers
     end: Numbers
     is_control: NDArray[np.bool_]
+    data: Numbers
 
     def __len__(self) -> int:
         return len(self.wavelet)
@@ -84,11 +89,67 @@ class Wavelets:
         return np.where(self.consumed >= 0, self.consumed - self.arrived, 0)
 
 
+class Stay(IntEnum):
+    """How a wavelet fares at a router."""
+
+    ACTIVE = 0
+    """It went on at once."""
+    DELAYED = 1
+    """It waited, and meanwhile other colors had a link that it needed."""
+    BACK_PRESSURED = 2
+    """It waited although its links were free: what lies behind them took no more."""
+    STILL_THERE = 3
+    """It was there when the record ended, or ended there."""
+
+
+@dataclass(frozen=True)
+class Passages:
+    """Wavelets at the routers that they pass, by PE and cycle; arrays of the shape (n,).
+
+    Attributes:
+        wavelet: its number, as :class:`Wavelets` has it.
+        x: column of the router.
+        y: its row.
+        color: that it has there.
+        link: side that it came from, :class:`~openwafer.sdk.program.routing.Direction`.
+        outputs: mask of the directions in which it goes.
+        landed: cycle at which it came.
+        gone: cycle at which it came to the next router, core or host, the last of several; -1
+            where it did not.
+        stay: a :class:`Stay`.
+        is_control: whether it is a control wavelet.
+        data: its 32 bits.
+    """
+
+    wavelet: Numbers
+    x: Numbers
+    y: Numbers
+    color: Numbers
+    link: Numbers
+    outputs: Numbers
+    landed: Numbers
+    gone: Numbers
+    stay: Numbers
+    is_control: NDArray[np.bool_]
+    data: Numbers
+
+    def __len__(self) -> int:
+        return len(self.wavelet)
+
+
 def wavelets(record: Record) -> Wavelets:
     """What became of each wavelet.
 
     Raises OpenwaferError for a record of a part of the run only, and for one that does not fit
     together.
+    """
+    return followed(record)[0]
+
+
+def followed(record: Record) -> tuple[Wavelets, Passages]:
+    """What became of each wavelet, and the routers on its ways.
+
+    Raises OpenwaferError as :func:`wavelets`.
     """
     if not record.head.scope.is_whole:
         raise error(
@@ -96,7 +157,9 @@ def wavelets(record: Record) -> Wavelets:
             f"{record.path} has a part of the run, so where its wavelets come from is not known",
             help="record the whole rectangle, all cycles and all colors",
         )
-    return _assembled(*_Join(record).branches())
+    join = _Join(record)
+    parts = join.branches()
+    return _assembled(join, parts), _passages(join, sum(part.sent.size for part in parts))
 
 
 @dataclass(frozen=True)
@@ -121,6 +184,7 @@ class _Join:
 
     def __init__(self, record: Record) -> None:
         self._path = record.path
+        self.hop_cycles = GENERATIONS[Arch(record.head.arch)].timing.hop_cycles
         self.height, self._width = record.head.height, record.head.width
         kinds = EventKind.ENTERED, EventKind.TAKEN, EventKind.LANDING, EventKind.NOWHERE
         others = EventKind.SENT, EventKind.LEFT, EventKind.SINK, EventKind.FILTERED, EventKind.LOST
@@ -136,10 +200,10 @@ class _Join:
         self._sinks = sinks.take(sinks.link < 0)
         gone = np.isin(events.kind, (EventKind.FILTERED, EventKind.LOST))
         self._gone = events.take(gone | (events.kind == EventKind.SINK) & (events.link >= 0))
-        self._sent_of_left = self._matched(self._in_queue(self.left), self._in_queue(self.sent))
+        self.sent_of_left = self._matched(self._in_queue(self.left), self._in_queue(self.sent))
 
-    def branches(self) -> tuple["_Join", list[_Branches]]:
-        """Itself, and all branches, by how they end."""
+    def branches(self) -> list[_Branches]:
+        """All branches, by how they end."""
         landings, nowhere = self.landings, self._nowhere
         by_port, lost_at_port = self._is_by_port(landings), self._is_by_port(nowhere)
         moved, lost = (landings.link < _RAMP) & ~by_port, (nowhere.link < _RAMP) & ~lost_at_port
@@ -152,6 +216,8 @@ class _Join:
         own = self._left_at(landings, landings.link == _RAMP)
         own[by_port] = len(self.left) + np.flatnonzero(by_port)
         left = own[roots]
+        self.origins, self.gone = left, np.full(len(landings), -1)
+        np.maximum.at(self.gone, np.concatenate(nodes), np.concatenate([p.cycle for p in parts]))
         is_there = np.ones(len(landings), np.bool_)
         is_there[np.concatenate(nodes)] = False
         stays, ends = is_there & (landings.number != 0), landings.number == 0
@@ -167,7 +233,7 @@ class _Join:
             [End.LOST, End.SUNK],
             End.FILTERED,
         )
-        return self, [
+        return [
             self._of_entries(np.append(left, -1)[of_entries], np.append(hops, 0)[of_entries]),
             self._ended(self._gone, gone, left[nodes[3]], hops[nodes[3]]),
             self._ended(
@@ -210,7 +276,7 @@ class _Join:
 
     def _matched(self, keys: Numbers, others: Numbers) -> Numbers:
         """For the k-th of each key the index of the k-th other of that key."""
-        found = _partners(keys, others)
+        found = partners(keys, others)
         if (found < 0).any():
             raise self._broken("more leaves a queue or a router than came into it")
         return found
@@ -263,7 +329,7 @@ class _Join:
     def _of_entries(self, left: Numbers, hops: Numbers) -> _Branches:
         """Branches that came into a core."""
         entered, taken = self.entered, self._taken
-        partner = _partners(self._in_channel(entered), self._in_channel(taken))
+        partner = partners(self._in_channel(entered), self._in_channel(taken))
         if np.count_nonzero(partner >= 0) != len(taken):
             raise self._broken("a core took more wavelets than came")
         ends = np.where(partner >= 0, End.CONSUMED, End.STILL_THERE)
@@ -279,7 +345,7 @@ class _Join:
     def _of_queues(self) -> _Branches:
         """Wavelets that have not left their output queue."""
         stays = np.ones(len(self.sent), np.bool_)
-        stays[self._sent_of_left] = False
+        stays[self.sent_of_left] = False
         none = np.full(np.count_nonzero(stays), -1)
         found = self._ended(self.sent.take(stays), End.STILL_THERE, none, np.zeros_like(none))
         return replace(found, sent=np.flatnonzero(stays))
@@ -288,7 +354,7 @@ class _Join:
         """Branches by their last events and the wavelets that left as number `left`."""
         none, color = np.full(len(last), -1), last.color.astype(np.int64)
         none_sent = np.full(len(self.landings), -1)
-        sent = self.of_origins(self._sent_of_left, none_sent, left)
+        sent = self.of_origins(self.sent_of_left, none_sent, left)
         ends = np.broadcast_to(ends, none.shape).astype(np.int64)
         return _Branches(ends, self.pe(last), color, sent, left, hops, none, none)
 
@@ -333,8 +399,56 @@ def _assembled(join: _Join, parts: Sequence[_Branches]) -> Wavelets:
         "y": rows["pe"] % join.height,
         **{name: rows[name] for name in ("hops", "arrived", "consumed", "end")},
     }
-    is_control = (data & _CONTROL_BIT != 0)[order]
-    return Wavelets(**{name: one[order] for name, one in found.items()}, is_control=is_control)
+    found |= {"is_control": data & _CONTROL_BIT != 0, "data": data & _WORD}
+    return Wavelets(**{name: one[order] for name, one in found.items()})
+
+
+def _passages(join: _Join, num_branches: int) -> Passages:
+    """All landings, with what became of them there; numbers of wavelets as :func:`_assembled`."""
+    landings, origins = join.landings, join.origins
+    by_port = len(join.sent) + num_branches + np.arange(len(landings))
+    pe, cycle = join.pe(landings), landings.cycle
+    found = {
+        "wavelet": join.of_origins(join.sent_of_left, by_port, origins),
+        "x": landings.x.astype(np.int64),
+        "y": landings.y.astype(np.int64),
+        "color": landings.color.astype(np.int64),
+        "link": landings.link.astype(np.int64),
+        "outputs": landings.number.astype(np.int64),
+        "landed": cycle,
+        "gone": join.gone,
+        "stay": _stays(join),
+        "is_control": landings.data & _CONTROL_BIT != 0,
+        "data": landings.data & _WORD,
+    }
+    order = np.lexsort((cycle, pe))
+    return Passages(**{name: one[order] for name, one in found.items()})
+
+
+def _stays(join: _Join) -> Numbers:
+    """The :class:`Stay` of each landing."""
+    landings, gone = join.landings, join.gone
+    # The first cycle in which it can be at the next router.
+    pe, first = join.pe(landings), landings.cycle + join.hop_cycles
+    span = int(max(landings.cycle.max(initial=0), gone.max(initial=0))) + 2
+    came = pe * _LINKS + landings.link
+    by_all = np.sort(came * span + landings.cycle)
+    by_color = np.sort((came * _COLORS + landings.color) * span + landings.cycle)
+
+    def between(keys: Numbers, link: Numbers) -> Numbers:
+        """How many of the keys of a link lie in the cycles in which each waited."""
+        begin, end = link * span + first, link * span + np.maximum(gone, first)
+        num: Numbers = np.searchsorted(keys, end) - np.searchsorted(keys, begin)
+        return num
+
+    is_delayed = np.zeros(len(landings), np.bool_)
+    for side, step in enumerate((-join.height, join.height, 1, -1)):
+        link = (pe + step) * _LINKS + (side ^ 1)
+        others = between(by_all, link) - between(by_color, link * _COLORS + landings.color)
+        is_delayed |= (landings.number >> side & 1 == 1) & (others > 0)
+    waited = gone > first
+    stays = np.select([is_delayed & waited, waited], [Stay.DELAYED, Stay.BACK_PRESSURED])
+    return np.where(gone < 0, Stay.STILL_THERE, stays)
 
 
 def _direction(departures: Events) -> Numbers:
@@ -357,7 +471,7 @@ def _ranks(keys: Numbers) -> Numbers:
     return ranks
 
 
-def _partners(keys: Numbers, others: Numbers) -> Numbers:
+def partners(keys: Numbers, others: Numbers) -> Numbers:
     """For the k-th of each key the index of the k-th other of that key; -1 where there is none."""
     most = max(keys.size, others.size, 1)
     wanted, given = keys * most + _ranks(keys), others * most + _ranks(others)

@@ -1,0 +1,85 @@
+"""``openwafer view``: a run in the browser."""
+
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from openwafer.view.opened import Opened
+
+
+def view(  # noqa: PLR0913 - a command takes one for each option
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="A journal, a record, a folder of them, OUT of cslc, a training run.",
+        ),
+    ],
+    script: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- SCRIPT [ARGUMENT ...]", help="What cs_python would run on OUT."),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write it instead: .html, a page by itself, or .view."),
+    ] = None,
+    program: Annotated[
+        Path | None, typer.Option(metavar="OUT", help="The program, if it lies not beside the run.")
+    ] = None,
+    number: Annotated[
+        int | None,
+        typer.Option("--run", min=1, help="Which run; by default that with most cycles."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any that is free.")] = 0,
+    is_shown: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Whether a browser is opened.")
+    ] = True,
+) -> None:
+    """Show a run in the browser, on an address that only this machine reaches.
+
+    The page shows the wafer along the cycles, its traces, timelines and source; a training run's
+    report and trace.
+    """
+    from openwafer.view.export import export as write
+
+    found = _opened(run, script, program, number)
+    if export is not None:
+        write(found, export)
+        print(f"written: {export}")
+    else:
+        _serve(found, port, is_shown=is_shown)
+
+
+def _opened(
+    run: Path, script: list[str] | None, program: Path | None, number: int | None
+) -> "Opened":
+    from openwafer.cli.journaled import chosen_run, journaled
+    from openwafer.view.opened import opened, opened_journal
+
+    if (run / "metrics.jsonl").is_file():
+        from openwafer.view.training_run import opened_training
+
+        return opened_training(run)
+    if not script:
+        return opened(run, lambda runs: chosen_run(runs, number), program)
+    with journaled(script, run) as (code, runs):
+        if runs is None:
+            raise typer.Exit(code)
+        return opened_journal(*chosen_run(runs, number), script[0])
+
+
+def _serve(run: "Opened", port: int, *, is_shown: bool) -> None:
+    """Answer until Ctrl-C."""
+    from openwafer.view.server import Viewer
+
+    viewer = Viewer(run, port)
+    print(f"{viewer.url}\nCtrl-C ends it.", flush=True)
+    if is_shown:
+        webbrowser.open(viewer.url)
+    try:
+        viewer.serve()
+    finally:
+        viewer.close()

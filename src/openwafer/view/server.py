@@ -1,0 +1,176 @@
+"""Serves the page to this machine's browser, and to nobody else.
+
+The token of an address is all that a reader has to know; a page of another origin does not know it,
+and is refused if it did: by the name of the host that it asks for, and by its origin.
+"""
+
+import re
+import secrets
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+from openwafer import json_files
+from openwafer.diagnostics import OpenwaferError
+from openwafer.view.export import MODULES, page, text_of
+from openwafer.view.opened import Opened
+from openwafer.view.symbols import Symbols
+
+_RANGE: Final = re.compile(r"bytes=(\d+)-(\d*)")
+_HTML: Final = "text/html; charset=utf-8"
+_BINARY: Final = "application/octet-stream"
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self' 'nonce-{0}'; style-src 'nonce-{0}'; connect-src 'self';"
+    " img-src 'self' data:; frame-src 'self'; base-uri 'none'; form-action 'none'"
+)
+_REPORT_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+class Viewer:
+    """A server of one run, on a port of 127.0.0.1.
+
+    Args:
+        run: what is shown.
+        port: 0 for any that is free.
+
+    Attributes:
+        url: the page, with its token.
+
+    Raises OSError where the port is taken. Close it in the end.
+    """
+
+    def __init__(self, run: Opened, port: int = 0) -> None:
+        self.run = run
+        self._token = secrets.token_urlsafe(16)
+        self._symbols = Symbols(*run.run) if run.run else None
+        viewer = self
+
+        class Request(_Request):
+            own = viewer
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Request)
+        self._server.daemon_threads = True
+        self.port = self._server.server_port
+        self.url = f"http://127.0.0.1:{self.port}/{self._token}/"
+
+    def serve(self) -> None:
+        """Answer until :meth:`close`."""
+        self._server.serve_forever(0.1)
+
+    def close(self) -> None:
+        """End :meth:`serve`, and give the port back."""
+        self._server.shutdown()
+        self._server.server_close()
+        if self._symbols is not None:
+            self._symbols.close()
+
+    def may_ask(self, path: str, headers: dict[str, str]) -> bool:
+        """Whether a request has the token, and comes from no other origin."""
+        hosts = {f"127.0.0.1:{self.port}", f"localhost:{self.port}"}
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        return (
+            secrets.compare_digest(path.split("/")[1].encode(), self._token.encode())
+            and headers.get("host") in hosts
+            and (origin is None or origin.removeprefix("http://") in hosts)
+            and site in ("none", "same-origin")
+        )
+
+    def symbols(self, query: dict[str, int]) -> bytes:
+        """Variables of a PE at a cycle, as JSON; or what is wrong."""
+        if self._symbols is None:
+            told = "there is no journal of the run, so its memory cannot be computed"
+            return json_files.encode({"error": told})
+        try:
+            return json_files.encode(self._symbols.at(query["x"], query["y"], query["cycle"]))
+        except OpenwaferError as found:
+            return json_files.encode({"error": str(found)})
+
+
+class _Request(BaseHTTPRequestHandler):
+    own: Viewer
+    protocol_version = "HTTP/1.1"
+    server_version = "openwafer"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        if not self.own.may_ask(self.path, headers):
+            told = b"this is not the address that `openwafer view` has shown\n"
+            self._answer(HTTPStatus.FORBIDDEN, told, "text/plain")
+            return
+        asked = urlsplit(self.path)
+        name = asked.path.split("/", 2)[-1]
+        if name == "run.view":
+            self._columns(headers.get("range", ""))
+        elif name == "symbols":
+            given = {key: one[0] for key, one in parse_qs(asked.query).items()}
+            self._symbols(given)
+        else:
+            self._page(name)
+
+    def _page(self, name: str) -> None:
+        run = self.own.run
+        if name == "":
+            nonce = secrets.token_urlsafe(16)
+            modules = {one: f"./{one}.js" for one in MODULES}
+            text = page(modules, nonce, report="" if run.report else None)
+            self._answer(HTTPStatus.OK, text.encode(), _HTML, _POLICY.format(nonce))
+        elif name.removesuffix(".js") in MODULES:
+            self._answer(HTTPStatus.OK, text_of(name).encode(), "text/javascript; charset=utf-8")
+        elif name == "report.html" and run.report:
+            self._answer(HTTPStatus.OK, run.report.encode(), _HTML, _REPORT_POLICY)
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, b"there is no such file\n", "text/plain")
+
+    def _symbols(self, given: dict[str, str]) -> None:
+        if {"x", "y", "cycle"} <= given.keys() and all(map(str.isdecimal, given.values())):
+            found = self.own.symbols({key: int(one) for key, one in given.items()})
+            self._answer(HTTPStatus.OK, found, "application/json")
+        else:
+            told = b"symbols?x=COLUMN&y=ROW&cycle=CYCLE, as numbers\n"
+            self._answer(HTTPStatus.BAD_REQUEST, told, "text/plain")
+
+    def _columns(self, wanted: str) -> None:
+        """The file of columns, or a range of its bytes."""
+        content = self.own.run.content
+        size = content.stat().st_size if isinstance(content, Path) else len(content)
+        asked = _RANGE.fullmatch(wanted)
+        if asked is None:
+            self._answer(HTTPStatus.OK, _part(content, 0, size), _BINARY)
+            return
+        begin, end = int(asked[1]), min(size, int(asked[2] or size - 1) + 1)
+        if begin >= end:
+            told = f"bytes {begin} to {end - 1} of {size}\n".encode()
+            self._answer(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, told, "text/plain")
+            return
+        self._range = f"bytes {begin}-{end - 1}/{size}"
+        self._answer(HTTPStatus.PARTIAL_CONTENT, _part(content, begin, end), _BINARY)
+
+    def _answer(self, status: HTTPStatus, body: bytes, kind: str, policy: str = "") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        if policy:
+            self.send_header("Content-Security-Policy", policy)
+        if status is HTTPStatus.PARTIAL_CONTENT:
+            self.send_header("Content-Range", self._range)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+        """Say nothing: the address with its token stands in each request."""
+
+
+def _part(content: bytes | Path, begin: int, end: int) -> bytes:
+    if isinstance(content, bytes):
+        return content[begin:end]
+    with content.open("rb") as file:
+        file.seek(begin)
+        return file.read(end - begin)

@@ -1,0 +1,19 @@
+"""A training run for the page: its report, and its trace where steps were traced."""
+
+from pathlib import Path
+
+from openwafer.training.metrics.report import render_report
+from openwafer.training.metrics.run_record import load_run
+from openwafer.view.columns import Columns
+from openwafer.view.opened import Opened
+from openwafer.view.traces import columns_of_trace
+
+
+def opened_training(folder: Path) -> Opened:
+    """Open a training run. Raises OpenwaferError as a report of it does."""
+    report = render_report(load_run(folder))
+    trace = folder / "trace.json"
+    if trace.is_file():
+        return Opened(columns_of_trace(trace, folder.name).content(), report=report)
+    head = {"kind": "trace", "title": folder.name, "cycles": 0, "tracks": [], "names": []}
+    return Opened(Columns(head | {"width": 0, "height": 1}, {}).content(), report=report)
