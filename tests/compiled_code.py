@@ -4,8 +4,10 @@ As a program, it fills numba's caches of a fresh clone.
 """
 
 import torch
+from numba import types
 from torch import nn
 
+from openwafer.sdk.fabric import engine
 from openwafer.training.sparsity.activations import activation_linear
 from openwafer.training.sparsity.kernels.processor import peak_flops
 from openwafer.training.sparsity.packed_linear import pack_linears
@@ -19,6 +21,8 @@ MANY_TOKENS, ZEROS = 512, 0.95
 def run_fabric() -> None:
     """Compile the core of the simulator."""
     PythonCode([]).simulator(program([[0]], [image("idle")])).run_until_idle()
+    engine.look_address()
+    engine.prepare(engine.set_register, [types.int64] * 4)
 
 
 def multiply() -> None:

@@ -1,8 +1,7 @@
 """Each vector operation against numpy: every pair of edge values, in every form of its operands."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +10,8 @@ from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
-from tests.sdk.builtins.native_pe import BOTH, Memory, literals, run
+from tests.sdk.builtins.native_pe import BOTH, literals, run
+from tests.tables import checkerboard
 
 Numbers = NDArray[Any]
 
@@ -175,43 +175,32 @@ def _expected(case: Case, sources: list[Numbers]) -> Numbers:
         return np.asarray(REFERENCE[case.op](*sources)).view(DTYPES[case.kinds[0]])
 
 
-def assert_equal(case: Case, got: Numbers, sources: list[Numbers]) -> None:
+def assert_equal(case: Case, got: Numbers, sources: list[Numbers], form: str) -> None:
     """The same numbers; zeros with their signs, but for a maximum; NaN of any bits."""
     want = _expected(case, sources)
-    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(got, want, form)
     if case.kinds[0].startswith("f") and not case.op.startswith("fmax"):
         is_number = ~np.isnan(want)
-        np.testing.assert_array_equal(np.signbit(got)[is_number], np.signbit(want)[is_number])
+        signs = np.signbit(got)[is_number], np.signbit(want)[is_number]
+        np.testing.assert_array_equal(*signs, form)
 
 
-@cache
-def _ran(case: Case, arch: Arch) -> Memory:
-    return run(_program(case), arch)
-
-
-@pytest.mark.parametrize("arch", BOTH)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_an_operation_on_descriptors_computes_what_numpy_computes(case: Case, arch: Arch) -> None:
-    got = _ran(case, arch).read("all", DTYPES[case.kinds[0]])
-    assert_equal(case, got, case.sources)
-
-
-@pytest.mark.parametrize("arch", BOTH)
-@pytest.mark.parametrize("case", [case for case in CASES if len(case.kinds) > 2], ids=str)
-def test_a_scalar_in_any_place_stands_for_all_elements(case: Case, arch: Arch) -> None:
-    for place, name in enumerate("abc"[: len(case.kinds) - 1]):
+def _forms(case: Case) -> Iterator[tuple[str, list[Numbers]]]:
+    """Where each form leaves its results, and of what they are made."""
+    yield "all", case.sources
+    for place, name in enumerate("abc"[: len(case.kinds) - 1] if len(case.kinds) > 2 else ""):
         sources = case.sources
         sources[place] = np.full_like(sources[place], sources[place][sources[place].size // 2])
-        got = _ran(case, arch).read(f"with_{name}", DTYPES[case.kinds[0]])
-        assert_equal(case, got, sources)
-
-
-@pytest.mark.parametrize("arch", BOTH)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_scalar_destination_takes_the_result_of_scalars(case: Case, arch: Arch) -> None:
+        yield f"with_{name}", sources
     at = case.sources[0].size // 3
-    got = _ran(case, arch).read("last", DTYPES[case.kinds[0]])
-    assert_equal(case, got, [values[at : at + 1] for values in case.sources])
+    yield "last", [values[at : at + 1] for values in case.sources]
+
+
+@pytest.mark.parametrize(("case", "arch"), checkerboard({str(case): case for case in CASES}, BOTH))
+def test_an_operation_computes_what_numpy_computes_in_every_form(case: Case, arch: Arch) -> None:
+    memory = run(_program(case), arch)
+    for name, sources in _forms(case):
+        assert_equal(case, memory.read(name, DTYPES[case.kinds[0]]), sources, name)
 
 
 def test_every_operation_has_a_reference_in_numpy() -> None:

@@ -62,11 +62,12 @@ def test_an_endless_loop_ends_within_a_second_of_an_interrupt(
     monkeypatch.setenv("OPENWAFER_THREADS", num_threads)
     runtime = running(ENDLESS, engine)
     runtime.launch("scale", 1.0)
-    begin = time.monotonic()
+    begin = time.process_time()
     interrupt_soon()
     with pytest.raises(KeyboardInterrupt):
         runtime.stop()
-    assert time.monotonic() - begin < 10.0  # a second where nothing else runs; minutes without it
+    # Of the processor, since others may be at work; without an interrupt it takes minutes.
+    assert time.process_time() - begin < 10.0
 
 
 def test_an_interrupt_tells_where_the_pes_are(capsys: pytest.CaptureFixture[str]) -> None:
