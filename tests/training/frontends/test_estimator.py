@@ -8,9 +8,12 @@ import torch
 from openwafer.training.frontends.estimator.cs_estimator import (
     CerebrasEstimator,
     EstimatorSpec,
+    EvalSpec,
     RunConfig,
     SessionRunHook,
     StopAtStepHook,
+    TrainSpec,
+    train_and_evaluate,
 )
 from openwafer.training.models.reference_gpt import ReferenceGpt
 from openwafer.training.plan_record import Mode
@@ -153,3 +156,22 @@ def test_states_of_a_weight_in_several_optimizers_stay_apart(tmp_path: Path) -> 
     for name in names:
         if not name.startswith("random"):
             assert (whole.get_variable_value(name) == parts.get_variable_value(name)).all(), name
+
+
+@pytest.mark.parametrize(("throttle_secs", "steps"), [(0, [3, 6, 8]), (600, [3, 8])])
+def test_checkpoints_are_evaluated_on_the_way_and_training_has_its_bits(
+    throttle_secs: float, steps: list[int], tmp_path: Path
+) -> None:
+    plain, found, seen = Plain.trained(), estimator(tmp_path), list[int]()
+
+    def held_out() -> list[tuple[torch.Tensor, torch.Tensor]]:
+        seen.append(int(found.get_variable_value("global_step")))
+        torch.rand(())
+        return [(batch, batch) for batch in BATCHES[:2]]
+
+    torch.manual_seed(0)
+    spec = EvalSpec(held_out, throttle_secs=throttle_secs)
+    results, _ = train_and_evaluate(found, TrainSpec(input_fn, max_steps=8), spec)
+    assert seen == steps
+    assert differing(weights_of(found, list(plain.weights)), plain.weights) == []
+    assert results == found.evaluate(held_out)

@@ -86,6 +86,12 @@ def calling(inside: Callable[[Tensor], Tensor]) -> Callable[[Path], object]:
     return lambda folder: made(folder, model_fn).train(lambda: ROWS)
 
 
+class Dense(nn.Identity):
+    """As a layer of Keras on torch."""
+
+    __module__ = "keras.src.layers.core.dense"
+
+
 def rewriting(folder: Path) -> None:
     def model_fn(features: Tensor, labels: Tensor, mode: str) -> EstimatorSpec:
         net = nn.Linear(2, 3)
@@ -172,6 +178,7 @@ MISTAKES: dict[str, Callable[[Path], object]] = {
     "estimator-construction: constructs a ReLU where it constructed a SGD": calling(
         lambda x: nn.ReLU()(x) if next(COUNT) % 2 else x
     ),
+    "estimator-keras: constructs a Dense of Keras": calling(lambda x: x + Dense()(x)),
     "estimator-weight: writes to the weight 'linear.weight'": rewriting,
     "estimator-signature: takes no labels": without_labels,
     "estimator-signature: asks for path": asking_for_more,

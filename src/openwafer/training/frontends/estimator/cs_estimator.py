@@ -17,6 +17,11 @@ from openwafer.training.frontends.estimator.hooks import (
 )
 from openwafer.training.frontends.estimator.run_config import CSRunConfig, RunConfig
 from openwafer.training.frontends.estimator.spec import EstimatorSpec, ModeKeys
+from openwafer.training.frontends.estimator.train_and_evaluate import (
+    EvalSpec,
+    TrainSpec,
+    train_and_evaluate,
+)
 from openwafer.training.frontends.estimator.train_ops import TrainOp
 
 Estimator = CerebrasEstimator
@@ -26,6 +31,7 @@ __all__ = [
     "CerebrasEstimator",
     "Estimator",
     "EstimatorSpec",
+    "EvalSpec",
     "LoggingTensorHook",
     "ModeKeys",
     "RunConfig",
@@ -36,7 +42,9 @@ __all__ = [
     "StepCounterHook",
     "StopAtStepHook",
     "TrainOp",
+    "TrainSpec",
     "get_global_step",
     "get_or_create_global_step",
     "metrics",
+    "train_and_evaluate",
 ]

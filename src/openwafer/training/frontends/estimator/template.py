@@ -133,6 +133,13 @@ class _FirstCall:
 
     def construct(self, blank: Callable[[], Any], kind: type) -> Any:
         """A new object, which is remembered."""
+        if kind.__module__.partition(".")[0] == "keras":
+            raise error(
+                "estimator-keras",
+                f"model_fn constructs a {kind.__name__} of Keras",
+                notes=("Keras has all weights of a model in one place, and no layer its own",),
+                help="construct modules and optimizers of torch, such as torch.nn.Linear",
+            )
         found = blank()
         one = Made(found, {})
 
