@@ -18,6 +18,7 @@ from openwafer.sdk.ir.verifier import verify
 from openwafer.sdk.program import mailbox
 from tests.sdk.codegen.generated import random_module
 from tests.sdk.codegen.oracle import Native, Trail, read_module, run_interpreter, run_native
+from tests.tables import case
 
 Counts = NDArray[np.int64]
 _Runs = Callable[..., Trail]
@@ -50,7 +51,7 @@ def accounted(module: Module, counts: Counts) -> int:
     return total
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [case(seed, by_default=seed < 3) for seed in range(10)])
 def test_counters_account_for_every_cycle_of_a_run(seed: int) -> None:
     module = random_module(Random(seed))
     verify(module)

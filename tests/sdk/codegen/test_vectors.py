@@ -19,6 +19,7 @@ from tests.sdk.codegen.oracle import (
     run_interpreter,
     run_native,
 )
+from tests.tables import checkerboard
 
 _AREA = 200
 _LENGTH = 37
@@ -77,7 +78,7 @@ def test_every_operation_on_neighbours_and_on_strides(name: str) -> None:
         assert trail.outcomes == [Outcome.FINISHED]
 
 
-@pytest.mark.parametrize("name", VECTOR_OPS)
+@pytest.mark.parametrize("name", checkerboard(VECTOR_OPS))
 def test_every_operation_into_a_scalar(name: str) -> None:
     op = VECTOR_OPS[name]
     operands = [_operand(op, 0, "p", 1)]

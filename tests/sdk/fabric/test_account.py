@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.arch.generation import Arch
@@ -68,7 +68,7 @@ def ended(machine: Machine) -> Account:
     return simulator.account()
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20, by_default=6, deadline=None)
 @given(machine=machines())
 def test_a_look_at_the_account_changes_nothing(machine: Machine) -> None:
     whole, stepped = ended(machine), history(machine, 97, CYCLES // 97)[-1]
@@ -89,7 +89,7 @@ def test_random_machines_wait_for_much() -> None:
     assert seen[SlotState.OUTPUT :].any()
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20, by_default=6, deadline=None)
 @given(machine=machines())
 def test_an_account_leaves_the_run_as_it_is(machine: Machine) -> None:
     runs = []
