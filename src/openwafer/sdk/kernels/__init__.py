@@ -9,6 +9,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from openwafer.sdk.kernels.batched_product import (
+        BatchedGemmPlan,
+        batched_gemm,
+        plan_batched_gemm,
+    )
     from openwafer.sdk.kernels.collectives import (
         CollectivePlan,
         all_reduce,
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
         streamed_gemm,
     )
     from openwafer.sdk.kernels.trees import Shape, Tree
+    from openwafer.sdk.kernels.triangular import TriangularPlan, plan_triangular, trsm
     from openwafer.sdk.kernels.vectors import (
         VectorPlan,
         asum,
@@ -61,6 +67,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BatchedGemmPlan",
     "CollectivePlan",
     "FactorizationPlan",
     "Fluxes",
@@ -80,10 +87,12 @@ __all__ = [
     "StreamedPlan",
     "Streaming",
     "Tree",
+    "TriangularPlan",
     "VectorPlan",
     "all_reduce",
     "asum",
     "axpy",
+    "batched_gemm",
     "bicgstab",
     "broadcast",
     "cholesky",
@@ -93,6 +102,7 @@ __all__ = [
     "gemv",
     "lu",
     "nrm2",
+    "plan_batched_gemm",
     "plan_collective",
     "plan_factorization",
     "plan_gemm",
@@ -102,6 +112,7 @@ __all__ = [
     "plan_spmv",
     "plan_stencil",
     "plan_streamed",
+    "plan_triangular",
     "plan_vector",
     "power_method",
     "reduce",
@@ -111,11 +122,15 @@ __all__ = [
     "spmv",
     "stencil",
     "streamed_gemm",
+    "trsm",
 ]
 
 # Loaded when first used: the simulator takes a second.
 _PLACES: Final = MappingProxyType(
     {
+        **dict.fromkeys(
+            ("BatchedGemmPlan", "batched_gemm", "plan_batched_gemm"), "batched_product"
+        ),
         **dict.fromkeys(("CollectivePlan", "plan_collective"), "collectives"),
         **dict.fromkeys(("all_reduce", "broadcast", "reduce"), "collectives"),
         **dict.fromkeys(("Fluxes", "Solution", "SolverPlan"), "solvers"),
@@ -134,6 +149,7 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("StreamedPlan", "Streaming"), "streamed"),
         **dict.fromkeys(("plan_streamed", "streamed_gemm"), "streamed"),
         **dict.fromkeys(("Shape", "Tree"), "trees"),
+        **dict.fromkeys(("TriangularPlan", "plan_triangular", "trsm"), "triangular"),
         **dict.fromkeys(("VectorPlan", "plan_vector"), "vectors"),
         **dict.fromkeys(("asum", "axpy", "dot", "nrm2", "scal"), "vectors"),
     }
