@@ -54,11 +54,11 @@ def compare(seed: int, folder: Path, arch: Arch) -> None:
 
 @pytest.mark.parametrize("arch", Arch)
 def test_each_change_of_a_word_is_seen_and_its_writer_found(tmp_path: Path, arch: Arch) -> None:
-    compare(1, tmp_path, arch)
+    compare(7, tmp_path, arch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 202))
+@pytest.mark.parametrize("seed", range(8, 208))
 def test_writers_are_those_of_the_plain_model(tmp_path: Path, seed: int) -> None:
     compare(seed, tmp_path, list(Arch)[seed % 2])
 

@@ -1,6 +1,8 @@
 """A debugger of runs: it stops, looks and goes back."""
 
+from openwafer.sdk.debug.adapter import Adapter
 from openwafer.sdk.debug.console import Console
+from openwafer.sdk.debug.messages import Messages
 from openwafer.sdk.debug.session import Debugger, Halt, Reason
 
-__all__ = ["Console", "Debugger", "Halt", "Reason"]
+__all__ = ["Adapter", "Console", "Debugger", "Halt", "Messages", "Reason"]

@@ -15,6 +15,7 @@ from openwafer.sdk.program.sources import file_digest
 
 _AROUND: Final = 4
 """Lines that `list` shows before and behind the present one."""
+_OTHER_RUN: Final = "from here on it is another run: the host does what it did, whatever it gets"
 _MOST_PES: Final = 8
 _BREAK: Final = re.compile(
     r"(?P<what>.+?)(?:\s+at\s+(?P<at>\d+\s+\d+(?:\s+\d+\s+\d+)?))?"
@@ -154,17 +155,7 @@ class Console(cmd.Cmd):
     def _pes(self, at: list[int]) -> list[int]:
         x, y, columns, rows = (*at, 1, 1) if len(at) == 2 else at
         places = [(x + i, y + j) for i in range(columns) for j in range(rows)]
-        return [self._pe_at(*place) for place in places]
-
-    def _pe_at(self, x: int, y: int) -> int:
-        if not (x < self._program.width and y < self._program.height):
-            raise error(
-                "debug-no-pe",
-                f"there is no PE ({x}, {y})",
-                help=f"the rectangle has {self._program.width} columns and "
-                f"{self._program.height} rows, counted from 0",
-            )
-        return self._program.number_of(x, y)
+        return [self._debugger.number_of(*place) for place in places]
 
     # How to go.
 
@@ -212,7 +203,7 @@ class Console(cmd.Cmd):
         words = rest.split()
         if len(words) != 2:
             raise error("debug-usage", "a PE has a column and a row", help="write: pe X Y")
-        self._pe, self._depth = self._pe_at(_number(words[0]), _number(words[1])), 0
+        self._pe, self._depth = self._debugger.number_of(_number(words[0]), _number(words[1])), 0
         self.do_where("")
 
     def do_where(self, _rest: str) -> None:
@@ -251,6 +242,17 @@ class Console(cmd.Cmd):
         """print EXPRESSION: names, a[2], s.field, p.*, &x, arithmetic, comparisons."""
         look = self._debugger.look(self._pe, self._depth)
         self._say(look.evaluator.text(rest))
+
+    def do_set(self, rest: str) -> None:
+        """set EXPRESSION = VALUE: give a variable, an element or a field another value."""
+        name, equals, value = rest.partition("=")
+        if not equals:
+            raise error("debug-usage", f"no value is given: {rest!r}", help="write: set a[2] = 1")
+        was_changed = self._debugger.has_changed
+        text = self._debugger.set(self._pe, name.strip(), value, self._depth)
+        self._say(f"{name.strip()} = {text}")
+        if not was_changed:
+            self._say(_OTHER_RUN)
 
     def do_locals(self, _rest: str) -> None:
         """locals: the function's parameters and variables."""

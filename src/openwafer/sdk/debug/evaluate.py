@@ -84,9 +84,13 @@ class Evaluator:
             return self._values.text(found)
         return str(found).lower() if isinstance(found, bool) else f"{found:.9g}"
 
+    def number(self, expression: str) -> Number:
+        """The number that an expression is. Raises OpenwaferError where it is none."""
+        return self._number(self.result(expression))
+
     def holds(self, condition: str) -> bool:
         """Whether a condition holds."""
-        return bool(self._number(self.result(condition)))
+        return bool(self.number(condition))
 
     def _number(self, one: Result) -> Number:
         return self._values.number(one) if isinstance(one, Value) else one

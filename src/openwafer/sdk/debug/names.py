@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.debug.evaluate import Evaluator
@@ -20,6 +22,7 @@ class PeLook:
         simulator: that runs it.
         pe: number of the PE.
         frame: of the function whose names are seen first; None for no function.
+        depth: how many functions that frame lies above the innermost.
 
     Attributes:
         values: takes its values apart.
@@ -27,12 +30,13 @@ class PeLook:
     """
 
     def __init__(
-        self, program: Program, simulator: Simulator, pe: int, frame: Frame | None
+        self, program: Program, simulator: Simulator, pe: int, frame: Frame | None, depth: int = 0
     ) -> None:
         self._program = program
         self._simulator = simulator
         self._x, self._y = program.place_of(pe)
         self._frame = frame
+        self.depth = depth
         image = program.images[int(program.image_of[self._y, self._x])]
         self._globals = [program.debug.variables[one] for one in image.names.variables]
         functions = tuple(program.debug.functions[one].name for one in image.names.functions)
@@ -45,6 +49,25 @@ class PeLook:
         end = -(-(address + num_bytes) // WORD_BYTES)
         words = self._simulator.read(self._x, self._y, first, end - first)
         return words.tobytes()[address - WORD_BYTES * first :][:num_bytes]
+
+    def write(self, value: Value, content: bytes) -> None:
+        """Put bytes where a value lies. Raises OpenwaferError where it lies nowhere."""
+        if value.address is None:
+            raise error(
+                "debug-no-address",
+                "it lies nowhere in the PE's memory, so it cannot be set",
+                help="set a variable of the file, or one whose address code takes",
+            )
+        first = value.address // WORD_BYTES
+        end = -(-(value.address + len(content)) // WORD_BYTES)
+        words = bytearray(self.read(WORD_BYTES * first, WORD_BYTES * (end - first)))
+        at = value.address - WORD_BYTES * first
+        words[at : at + len(content)] = content
+        self._simulator.write(self._x, self._y, first, np.frombuffer(bytes(words), np.uint16))
+
+    def globals(self) -> list[str]:
+        """Names of the file's variables that lie in memory."""
+        return [one.name for one in self._globals if one.home is Home.MEMORY]
 
     def locals(self) -> list[VariableInfo]:
         """The function's parameters and variables in scope, the innermost scope last."""

@@ -6,6 +6,7 @@ from how many statements a PE has begun.
 """
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ import numpy as np
 from greenlet import GreenletExit, greenlet
 
 from openwafer import json_files
-from openwafer.diagnostics import OpenwaferError
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.codegen.native import NativeCode
 from openwafer.sdk.debug.breakpoints import FINDING, Arrival, Breakpoint, Breakpoints, Seen
@@ -28,9 +29,9 @@ from openwafer.sdk.fabric.events import Rows, color_and_link
 from openwafer.sdk.fabric.stepping import Change
 from openwafer.sdk.host.checks import Warnings
 from openwafer.sdk.host.journal import Journal
-from openwafer.sdk.host.operations import Interpreter
+from openwafer.sdk.host.operations import Interpreter, Operation, Words
 from openwafer.sdk.host.pe_code import Form
-from openwafer.sdk.host.replay import redo
+from openwafer.sdk.host.replay import compare, redo
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.program.debug_info import FrameTable
 from openwafer.sdk.program.program import Program, with_frames
@@ -48,6 +49,7 @@ class Reason(Enum):
     BREAKPOINT = "at a breakpoint"
     STEP = "behind a step"
     CYCLE = "at a cycle"
+    PAUSED = "paused"
     END = "at the end"
     FAILED = "failed"
 
@@ -109,6 +111,7 @@ class Debugger:
         breakpoints: where the run stops.
         halt: where it stands now.
         tell: gets messages of breakpoints that do not stop.
+        has_changed: a value was set, so that the run may not be what it was.
 
     Raises OpenwaferError for the journal of another program.
     """
@@ -140,6 +143,9 @@ class Debugger:
         self._kept = [_Kept(0, 0, self.simulator.standing())]
         self._looked_at = time.perf_counter()
         self._arrivals: list[Arrival] = []
+        self._is_to_pause = threading.Event()
+        self._failures: list[str] = []
+        self.has_changed = False
         self.tell: Callable[[str], None] = lambda _text: None
         self.simulator.when_stopped(self._stopped)
         self.simulator.when_heard(self._heard)
@@ -151,15 +157,28 @@ class Debugger:
     def _runs(self, first: int = 0, standing: Standing | None = None) -> Halt:
         """Do the operations of the run from one on; gives where it ends."""
         self._operation = first
-        entries = self._journal.entries
-        carry_out = self._interpreter.carry_out
-        for _ in redo(self._journal, self.simulator, carry_out, first, standing):
-            failure = entries[self._operation].failure
-            if failure is not None:
+        self._failures.clear()
+        run = redo(self._journal, self.simulator, self._carry_out, first, standing, self._compare)
+        for _ in run:
+            while self._failures:
+                failure = self._failures.pop()
                 self._hub.switch(Halt(Reason.FAILED, self.simulator.cycle, text=failure))
             self._see(Seen(changes=self._changes(None), host=self._operation))
             self._operation += 1
         return Halt(Reason.END, self.simulator.cycle)
+
+    def _carry_out(self, operation: Operation) -> Words | None:
+        """Do an operation, and keep how it failed."""
+        try:
+            return self._interpreter.carry_out(operation)
+        except OpenwaferError as raised:
+            self._failures.append(str(raised))
+            raise
+
+    def _compare(self, what: str, before: object, now: object) -> None:
+        """Compare with the run, until a value has been set that it did not have."""
+        if not self.has_changed:
+            compare(what, before, now)
 
     def _see(self, seen: Seen) -> None:
         """Stand still where that is decided of what is seen."""
@@ -208,6 +227,13 @@ class Debugger:
             self._spacing *= 2
         self._looked_at = time.perf_counter()
         self._keep_later()
+        if self._is_to_pause.is_set():
+            self._is_to_pause.clear()
+            self._hub.switch(Halt(Reason.PAUSED, self.simulator.cycle))
+
+    def pause(self) -> None:
+        """Let the run stand still soon: where the next snapshot is due; any thread may ask."""
+        self._is_to_pause.set()
 
     @property
     def num_snapshots(self) -> int:
@@ -226,6 +252,7 @@ class Debugger:
         if self._run.dead:
             return self.halt
         self._decide = decide
+        self._is_to_pause.clear()
         self._looked_at = time.perf_counter()
         try:
             self.halt = self._run.switch()
@@ -387,13 +414,16 @@ class Debugger:
                 return self._run_to_statement(pe, target)
         return self.halt
 
-    def go_back(self) -> Halt:
-        """Go back to the last breakpoint before, or to the start."""
+    def go_back(self, *, may_be_here: bool = False) -> Halt:
+        """Go back to the last breakpoint before, or to the start.
+
+        One that the run has come to just now is before only where it may be here.
+        """
         here, counts = self.halt, [one.hits for one in self.breakpoints]
         tell, self.tell = self.tell, lambda _text: None
         for kept in self._kept_before(here.cycle):
             self._go_back(kept)
-            found = self._last_hit_before(here)
+            found = self._last_hit_before(here, may_be_here=may_be_here)
             self._go_back(kept)
             if found is not None:
                 self._run_to(found)
@@ -409,7 +439,9 @@ class Debugger:
         Raises OpenwaferError for a value that lies nowhere, or is too large.
         """
         with self.breakpoints.only_value(name, pe, value):
-            found = self.go_back()
+            found = self.halt
+            if found.reason is not Reason.START:
+                found = self.go_back(may_be_here=True)
         if found.reason is Reason.START:
             return f"nothing has changed {name} since the run began"
         if found.text.endswith(_ITS_CODE):
@@ -418,6 +450,8 @@ class Debugger:
             return f"{found.text}, at {self.program.places[before.place]}"
         if found.cycle:
             self.run_to_cycle(found.cycle - 1)
+        else:
+            self._go_back(self._kept[0])
         return found.text
 
     def _run_to(self, halt: Halt) -> None:
@@ -429,7 +463,7 @@ class Debugger:
             self._go_on(_never)
         self.halt = halt
 
-    def _last_hit_before(self, here: Halt) -> Halt | None:
+    def _last_hit_before(self, here: Halt, *, may_be_here: bool) -> Halt | None:
         """Run up to a halt; gives the last breakpoint on the way."""
         found: Halt | None = None
         stepping = self.simulator.stepping
@@ -442,14 +476,12 @@ class Debugger:
 
         def decide(seen: Seen) -> Halt | None:
             nonlocal found
-            if pe in seen.stopped and stepping.statements(pe) == here.statement:
-                return here
-            hit = self._at_breakpoint(seen)
-            if hit is not None and not (
-                is_at_end and hit.statement < 0 and hit.cycle >= here.cycle
-            ):
+            is_here = pe in seen.stopped and stepping.statements(pe) == here.statement
+            hit = self._at_breakpoint(seen) if may_be_here or not is_here else None
+            is_end = hit is not None and hit.statement < 0 and hit.cycle >= here.cycle
+            if hit is not None and (may_be_here or not (is_at_end and is_end)):
                 found = hit
-            return None
+            return here if is_here else None
 
         self._go_on(decide)
         stepping.stop_before(-1, 0)
@@ -471,7 +503,38 @@ class Debugger:
     def look(self, pe: int, frame: int = 0) -> PeLook:
         """Names and values of a PE, as the function of a frame sees them, 0 the innermost."""
         frames = self.frames(pe)
-        return PeLook(self.program, self.simulator, pe, frames[frame] if frames else None)
+        shown = frames[min(frame, len(frames) - 1)] if frames else None
+        return PeLook(self.program, self.simulator, pe, shown, frame)
+
+    def set(self, pe: int, name: str, expression: str, frame: int = 0) -> str:
+        """Give a variable, or a part of one, another value; gives it as it is then.
+
+        From here on the run is another one: the host does what it did, whatever it gets. Going back
+        before here undoes it.
+
+        Raises OpenwaferError for what lies nowhere in memory, and for no number.
+        """
+        look = self.look(pe, frame)
+        value = look.evaluator.variable(name)
+        content = look.values.content(value, look.evaluator.number(expression))
+        look.write(value, content)
+        self.has_changed = True
+        self._changes(None)
+        now = self.simulator.cycle
+        self._kept = [one for one in self._kept if one.cycle < now or one.cycle == 0]
+        self._kept.append(_Kept(now, self._operation, self.simulator.standing()))
+        return look.values.text(look.values.again(value))
+
+    def number_of(self, x: int, y: int) -> int:
+        """Number of a PE. Raises OpenwaferError outside of the rectangle."""
+        width, height = self.program.width, self.program.height
+        if not (0 <= x < width and 0 <= y < height):
+            raise error(
+                "debug-no-pe",
+                f"there is no PE ({x}, {y})",
+                help=f"the rectangle has {width} columns and {height} rows, counted from 0",
+            )
+        return self.program.number_of(x, y)
 
     def told(self, message: str, pe: int) -> None:
         """Tell a message of a PE, with the values of what it has in braces."""

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Final, TypeAlias
+
+import numpy as np
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.ir.function import Type
-from openwafer.sdk.ir.numbers import decode
+from openwafer.sdk.ir.numbers import decode, encode
 from openwafer.sdk.program.debug_info import DebugInfo, TypeInfo, TypeKind
 from openwafer.sdk.program.descriptor import (
     KIND_MASK,
@@ -82,6 +85,36 @@ class Values:
                 return int.from_bytes(value.content, "little", signed=kind.is_signed)
             case _:
                 return bits
+
+    def content(self, value: Value, number: Number) -> bytes:
+        """The bytes of a number of a value's type. Raises OpenwaferError where it does not fit."""
+        kind, size = self.type_of(value), len(value.content)
+        if kind.kind is TypeKind.ENUM:
+            return self.content(Value(kind.element, value.content), number)
+        self.number(value)
+        try:
+            if kind.kind is TypeKind.FLOAT:
+                return encode(float(number), Type(kind.name)).to_bytes(size, "little")
+            if number != int(number):
+                raise OverflowError
+            return int(number).to_bytes(size, "little", signed=kind.is_signed)
+        except OverflowError as cause:
+            raise error("debug-no-fit", f"{number} is no {kind.name}") from cause
+
+    def parts(self, value: Value) -> list[tuple[str, Callable[[], Value]]]:
+        """Elements, fields, or what a pointer points to: how each is written, and its value."""
+        kind = self.type_of(value)
+        if kind.kind is TypeKind.ARRAY:
+            places = (", ".join(map(str, at)) for at in np.ndindex(*kind.shape))
+            return [
+                (f"[{place}]", partial(self.element, value, number))
+                for number, place in enumerate(places)
+            ]
+        if kind.kind in (TypeKind.STRUCT, TypeKind.UNION):
+            return [(f".{one.name}", partial(self.field, value, one.name)) for one in kind.fields]
+        if kind.kind is TypeKind.POINTER and kind.element >= 0:
+            return [(".*", partial(self.pointed, value))]
+        return []
 
     def field(self, value: Value, name: str) -> Value:
         """A field of a struct, also through a pointer. Raises OpenwaferError for no such one."""

@@ -1,9 +1,9 @@
 """A run is done again from its program and its journal, in any process."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import OpenwaferError, error
@@ -22,6 +22,8 @@ from openwafer.sdk.program.program import Program
 DIVERGED: Final = "journal-diverged"
 """Code of the error where something comes out otherwise than in the run."""
 _NO_ERROR: Final = "no error"
+Compare: TypeAlias = Callable[[str, object, object], None]
+"""Is told what something is, as it was in the run, and as it is now."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ def redo(
     carry_out: CarryOut,
     first: int = 0,
     standing: Standing | None = None,
+    compares: Compare | None = None,
 ) -> Iterator[Words | None]:
     """Carry operations out; gives what the host got of each that came to its end.
 
@@ -115,14 +118,16 @@ def redo(
         carry_out: does an operation.
         first: number of the first one.
         standing: where that one stood, which was under way.
+        compares: what was then and is now; None raises where the two differ.
 
     Raises OpenwaferError where something comes out otherwise than in the run.
     """
+    check = compares or compare
     for number, entry in enumerate(journal.entries[first:], first):
         goes_on = standing if number == first else None
         simulator.begin_operation(goes_on)
         if goes_on is None:
-            _compare(f"{_named(entry, number)} began at cycle", entry.cycle, simulator.cycle)
+            check(f"{_named(entry, number)} began at cycle", entry.cycle, simulator.cycle)
         if number >= journal.num_ended:
             assert journal.interrupted_at is not None
             simulator.look_at(journal.interrupted_at, _end)
@@ -130,7 +135,7 @@ def redo(
             with suppress(OpenwaferError, _CycleReached):
                 carry_out(entry.operation)
         elif goes_on is None:
-            yield _redone(carry_out, entry, number)
+            yield _redone(carry_out, entry, number, check)
         else:
             # What it gave was compared when it was done from its begin.
             with suppress(OpenwaferError):
@@ -146,19 +151,20 @@ def _named(entry: Entry, number: int) -> str:
     return f"operation {number} ({type(entry.operation).__name__})"
 
 
-def _redone(carry_out: CarryOut, entry: Entry, number: int) -> Words | None:
+def _redone(carry_out: CarryOut, entry: Entry, number: int, check: Compare) -> Words | None:
     where = _named(entry, number)
     result, failure = None, None
     try:
         result = carry_out(entry.operation)
     except OpenwaferError as raised:
         failure = str(raised)
-    _compare(f"{where} failed with", entry.failure or _NO_ERROR, failure or _NO_ERROR)
-    _compare(f"{where} gave words with the checksum", entry.result, journals.checksum(result))
+    check(f"{where} failed with", entry.failure or _NO_ERROR, failure or _NO_ERROR)
+    check(f"{where} gave words with the checksum", entry.result, journals.checksum(result))
     return result
 
 
-def _compare(what: str, before: object, now: object) -> None:
+def compare(what: str, before: object, now: object) -> None:
+    """Raise OpenwaferError where something is otherwise than in the run."""
     if before != now:
         raise error(
             DIVERGED,

@@ -1,0 +1,417 @@
+"""The Debug Adapter Protocol: what an editor asks of a debugger, and what it is told.
+
+One thread reads, so that a pause, and a client that goes away, are seen while the run goes on; all
+else is done in the order in which it is asked for.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.sdk.debug.breakpoints import FINDING, Breakpoint
+from openwafer.sdk.debug.messages import Message, Messages
+from openwafer.sdk.debug.names import PeLook
+from openwafer.sdk.debug.session import Debugger, Halt, Reason
+from openwafer.sdk.debug.stack import Frame
+from openwafer.sdk.debug.values import Value
+from openwafer.sdk.program.debug_info import Place
+
+Open: TypeAlias = Callable[[Mapping[str, Any]], Debugger]
+"""Gives the debugger of what a client's launch asks for."""
+Lists: TypeAlias = Callable[[int, int | None], list[dict[str, Any]]]
+"""Gives variables from one number on, so many."""
+
+_CAPABILITIES: Final = {
+    "supportsConfigurationDoneRequest": True,
+    "supportsConditionalBreakpoints": True,
+    "supportsHitConditionalBreakpoints": True,
+    "supportsLogPoints": True,
+    "supportsFunctionBreakpoints": True,
+    "supportsDataBreakpoints": True,
+    "supportsStepBack": True,
+    "supportsSetVariable": True,
+    "supportsEvaluateForHovers": True,
+    "supportsExceptionInfoRequest": True,
+    "supportsTerminateRequest": True,
+    "exceptionBreakpointFilters": [
+        {"filter": "finding", "label": "Mistakes that are found", "default": False}
+    ],
+}
+_REASONS: Final = {
+    Reason.START: "entry",
+    Reason.BREAKPOINT: "breakpoint",
+    Reason.STEP: "step",
+    Reason.CYCLE: "goto",
+    Reason.PAUSED: "pause",
+    Reason.END: "end",
+    Reason.FAILED: "exception",
+}
+_FRAMES_OF_PE: Final = 1 << 10
+"""So many frames of a PE have numbers before those of the next one."""
+
+
+class Adapter:
+    """Serves one client, from its first request to its last.
+
+    Args:
+        messages: from the client and to it.
+        open_run: makes its debugger.
+    """
+
+    def __init__(self, messages: Messages, open_run: Open) -> None:
+        self._messages = messages
+        self._open_run = open_run
+        self._asked: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._debugger: Debugger | None = None
+        self._focus: list[int] = []
+        self._lists: list[Lists] = []
+        self._frames: dict[int, tuple[int, int]] = {}
+        self._set: dict[str, list[int]] = {}
+        self._is_over = False
+
+    def serve(self) -> None:
+        """Answer requests until the client disconnects, or goes away."""
+        threading.Thread(target=self._read, daemon=True).start()
+        while not self._is_over and (message := self._asked.get()) is not None:
+            self._answer(message)
+
+    def _read(self) -> None:
+        for message in self._messages:
+            if message.get("command") in ("pause", "disconnect", "terminate"):
+                self._stop_soon()
+            self._asked.put(message)
+        self._stop_soon()
+        self._asked.put(None)
+
+    def _stop_soon(self) -> None:
+        if self._debugger is not None:
+            self._debugger.pause()
+
+    def _answer(self, message: Message) -> None:
+        command = str(message.get("command"))
+        answer = {"type": "response", "request_seq": message.get("seq"), "command": command}
+        does = getattr(self, f"_on_{command}", None)
+        later: Sequence[Message] = ()
+        try:
+            if does is None:
+                raise error("debug-no-command", f"there is no request {command!r}")
+            body, *later = does(message.get("arguments") or {})
+            answer |= {"success": True, "body": body}
+        except OpenwaferError as refused:
+            text = refused.diagnostics[0].message
+            told = {"id": 1, "format": str(refused).replace("{", "{{").replace("}", "}}")}
+            answer |= {"success": False, "message": text, "body": {"error": told}}
+        except (KeyError, TypeError, ValueError) as cause:
+            told_cause = f"its arguments cannot be read: {cause!r}"
+            answer |= {"success": False, "message": f"{command}: {told_cause}"}
+        self._messages.send(answer)
+        for event in later:
+            self._messages.send(event)
+
+    @property
+    def _now(self) -> Debugger:
+        if self._debugger is None:
+            raise error("debug-no-run", "no run is debugged yet", help="send launch first")
+        return self._debugger
+
+    # Beginning and end.
+
+    def _on_initialize(self, _arguments: Message) -> Iterator[Message]:
+        yield _CAPABILITIES
+
+    def _on_launch(self, arguments: Message) -> Iterator[Message]:
+        debugger = self._open_run(arguments)
+        debugger.tell = lambda text: self._messages.send(
+            _event("output", category="console", output=f"{text}\n")
+        )
+        self._debugger = debugger
+        self._focus = [self._number(*at) for at in arguments.get("focus", [])]
+        yield {}
+        yield _event("initialized")
+
+    _on_attach = _on_launch
+
+    def _on_configurationDone(self, _arguments: Message) -> Iterator[Message]:  # noqa: N802
+        yield {}
+        yield self._stopped(self._now.halt)
+
+    def _on_disconnect(self, _arguments: Message) -> Iterator[Message]:
+        self._is_over = True
+        yield {}
+
+    def _on_terminate(self, _arguments: Message) -> Iterator[Message]:
+        yield {}
+        yield _event("terminated")
+
+    # Where to stop.
+
+    def _on_setBreakpoints(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
+        source = arguments["source"]
+        name = source.get("path") or source["name"]
+        file = self._source_name(name)
+
+        def make(asked: Message) -> Breakpoint:
+            options = asked.get("condition", ""), asked.get("logMessage", "")
+            return self._now.breakpoints.add(file, int(asked["line"]), None, *options)
+
+        yield {"breakpoints": self._made(f"lines of {name}", arguments["breakpoints"], make)}
+
+    def _on_setFunctionBreakpoints(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
+        def make(asked: Message) -> Breakpoint:
+            return self._now.breakpoints.add_function(
+                asked["name"], None, asked.get("condition", "")
+            )
+
+        yield {"breakpoints": self._made("functions", arguments["breakpoints"], make)}
+
+    def _on_dataBreakpointInfo(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
+        name = arguments["name"]
+        if "variablesReference" in arguments:
+            found = self._variables(arguments["variablesReference"], 0, None)
+            name = next(one["evaluateName"] for one in found if one["name"] == name)
+        pe, look = self._look(arguments.get("frameId"))
+        look.evaluator.variable(name)
+        yield {
+            "dataId": f"{pe} {name}",
+            "description": f"{name} on {self._name(pe)} changes",
+            "accessTypes": ["write"],
+        }
+
+    def _on_setDataBreakpoints(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
+        def make(asked: Message) -> Breakpoint:
+            pe, _, name = asked["dataId"].partition(" ")
+            value = self._now.look(int(pe)).evaluator.variable(name)
+            condition = asked.get("condition", "")
+            return self._now.breakpoints.add_value(name, int(pe), value, condition)
+
+        yield {"breakpoints": self._made("data", arguments["breakpoints"], make)}
+
+    def _on_setExceptionBreakpoints(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
+        asked: list[Message] = [{}] if "finding" in arguments["filters"] else []
+        self._made("findings", asked, lambda _: self._now.breakpoints.add_arrivals(FINDING))
+        yield {}
+
+    def _made(
+        self, kind: str, asked: Sequence[Message], make: Callable[[Message], Breakpoint]
+    ) -> list[Message]:
+        """Put breakpoints in place of those of a kind; one that is refused says why."""
+        breakpoints = self._now.breakpoints
+        for number in self._set.pop(kind, []):
+            breakpoints.delete(number)
+        own, told = self._set.setdefault(kind, []), []
+        for one in asked:
+            try:
+                made = make(one)
+            except OpenwaferError as refused:
+                told.append({"verified": False, "message": refused.diagnostics[0].message})
+                continue
+            own.append(made.number)
+            if one.get("hitCondition"):
+                breakpoints.ignore(made.number, int(one["hitCondition"]) - 1)
+            told.append({"id": made.number, "verified": True, "line": made.line or None})
+        return told
+
+    def _source_name(self, path: str) -> str:
+        """The program's name of a file of the client's."""
+        known = self._now.program.debug.sources
+        same = [one.name for one in known if Path(one.path) == Path(path)]
+        return same[0] if same else Path(path).name
+
+    # How to go.
+
+    def _on_continue(self, _arguments: Message) -> Iterator[Message]:
+        yield {"allThreadsContinued": True}
+        is_over = self._now.halt.reason is Reason.END
+        yield _event("terminated") if is_over else self._stopped(self._now.go_on())
+
+    def _on_reverseContinue(self, _arguments: Message) -> Iterator[Message]:  # noqa: N802
+        yield {}
+        yield self._stopped(self._now.go_back())
+
+    def _on_stepIn(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
+        yield {}
+        yield self._stopped(self._now.step(self._pe(arguments)))
+
+    def _on_next(self, arguments: Message) -> Iterator[Message]:
+        yield {}
+        pe = self._pe(arguments)
+        yield self._stopped(self._now.step(pe, max(1, len(self._now.frames(pe)))))
+
+    def _on_stepOut(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
+        yield {}
+        pe = self._pe(arguments)
+        yield self._stopped(self._now.step(pe, max(1, len(self._now.frames(pe)) - 1)))
+
+    def _on_stepBack(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
+        yield {}
+        yield self._stopped(self._now.step_back(self._pe(arguments)))
+
+    def _on_pause(self, _arguments: Message) -> Iterator[Message]:
+        yield {}
+
+    def _stopped(self, halt: Halt) -> Message:
+        self._lists = []
+        pe = halt.pe if halt.pe is not None else (self._focus or [0])[0]
+        self._focus = list(dict.fromkeys([pe, *halt.others, *self._focus]))
+        reason = _REASONS[halt.reason]
+        is_data = any(one.words for one in self._now.breakpoints if one.number in halt.breakpoints)
+        return _event(
+            "stopped",
+            reason="data breakpoint" if is_data else reason,
+            description=f"cycle {halt.cycle:,}, {halt.reason.value}",
+            text=halt.text,
+            threadId=pe + 1,
+            allThreadsStopped=True,
+            hitBreakpointIds=list(halt.breakpoints),
+        )
+
+    # What to look at.
+
+    def _on_threads(self, _arguments: Message) -> Iterator[Message]:
+        yield {"threads": [{"id": pe + 1, "name": self._name(pe)} for pe in self._focus or [0]]}
+
+    def _on_focus(self, arguments: Message) -> Iterator[Message]:
+        self._focus = [self._number(*at) for at in arguments["pes"]]
+        yield {}
+
+    def _on_stackTrace(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
+        pe, shown = self._pe(arguments), []
+        for depth, frame in enumerate(self._now.frames(pe)):
+            number = pe * _FRAMES_OF_PE + depth + 1
+            shown += [self._frame(number, place, name) for place, name in self._sites(frame)]
+        yield {"stackFrames": shown, "totalFrames": len(shown)}
+
+    def _sites(self, frame: Frame) -> Iterator[tuple[Place, str]]:
+        """The place where a function waits, and those of the expansions that it lies in."""
+        place = self._now.program.places[frame.place]
+        while place.call >= 0:
+            yield place, f"{place.inlined} (inlined)"
+            place = self._now.program.places[place.call]
+        yield place, frame.function.name
+
+    def _frame(self, number: int, place: Place, name: str) -> Message:
+        sources = {one.name: one for one in self._now.program.debug.sources}
+        source: Message = {"name": Path(place.file).name}
+        if place.file in sources:
+            known = list(sources)
+            is_there = Path(sources[place.file].path).is_file()
+            source |= {"path": sources[place.file].path}
+            source |= {} if is_there else {"sourceReference": known.index(place.file) + 1}
+        where = {"line": place.line, "column": place.column, "source": source}
+        return {"id": number, "name": name, **where}
+
+    def _on_source(self, arguments: Message) -> Iterator[Message]:
+        number = int(arguments.get("sourceReference") or arguments["source"]["sourceReference"])
+        yield {"content": self._now.program.debug.sources[number - 1].text}
+
+    def _on_scopes(self, arguments: Message) -> Iterator[Message]:
+        pe, look = self._look(arguments["frameId"])
+        names = {
+            "Locals": [one.name for one in look.locals()],
+            "Globals": look.globals(),
+        }
+        scopes = [
+            {
+                "name": name,
+                "expensive": False,
+                "variablesReference": self._listed(pe, look, self._of_names(look, pe, own)),
+            }
+            for name, own in names.items()
+        ]
+        yield {"scopes": scopes}
+
+    def _on_variables(self, arguments: Message) -> Iterator[Message]:
+        first, count = arguments.get("start", 0), arguments.get("count") or None
+        yield {"variables": self._variables(arguments["variablesReference"], first, count)}
+
+    def _on_evaluate(self, arguments: Message) -> Iterator[Message]:
+        pe, look = self._look(arguments.get("frameId"))
+        expression = arguments["expression"]
+        result = look.evaluator.result(expression)
+        if isinstance(result, Value):
+            shown = self._shown(pe, look, expression, result)
+            yield {"result": shown["value"], **shown}
+        else:
+            yield {"result": look.evaluator.bare_text(expression), "variablesReference": 0}
+
+    def _on_setVariable(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
+        found = self._variables(arguments["variablesReference"], 0, None)
+        (one,) = [one for one in found if one["name"] == arguments["name"]]
+        pe, depth = self._frames[arguments["variablesReference"]]
+        yield {"value": self._now.set(pe, one["evaluateName"], arguments["value"], depth)}
+
+    def _on_exceptionInfo(self, _arguments: Message) -> Iterator[Message]:  # noqa: N802
+        text = self._now.halt.text
+        code = text.partition("[")[2].partition("]")[0]
+        yield {"exceptionId": code, "description": text, "breakMode": "always"}
+
+    # Variables.
+
+    def _listed(self, pe: int, look: PeLook, lists: Lists) -> int:
+        self._lists.append(lists)
+        self._frames[len(self._lists)] = pe, look.depth
+        return len(self._lists)
+
+    def _variables(self, number: int, first: int, count: int | None) -> list[Message]:
+        if not 0 < number <= len(self._lists):
+            raise error("debug-stale", "these variables are of a stop that is over")
+        return self._lists[number - 1](first, count)
+
+    def _of_names(self, look: PeLook, pe: int, names: Sequence[str]) -> Lists:
+        def shown(name: str) -> Message:
+            try:
+                return self._shown(pe, look, name, look.evaluator.variable(name))
+            except OpenwaferError:
+                return {"name": name, "value": "has no value here", "variablesReference": 0}
+
+        return lambda first, count: [
+            shown(name) for name in names[first : None if count is None else first + count]
+        ]
+
+    def _shown(self, pe: int, look: PeLook, name: str, value: Value) -> Message:
+        kind, parts = look.values.type_of(value), look.values.parts(value)
+        reference = 0
+        if parts:
+
+            def inner(first: int, count: int | None) -> list[Message]:
+                chosen = parts[first : None if count is None else first + count]
+                return [
+                    {**self._shown(pe, look, f"{name}{part}", get()), "name": part.lstrip(".")}
+                    for part, get in chosen
+                ]
+
+            reference = self._listed(pe, look, inner)
+        return {
+            "name": name,
+            "value": look.values.text(value),
+            "type": kind.name,
+            "evaluateName": name,
+            "variablesReference": reference,
+            **({"indexedVariables": len(parts)} if kind.shape else {}),
+        }
+
+    def _look(self, frame: int | None) -> tuple[int, PeLook]:
+        """The PE of a frame's number, and what is seen there; of none the first PE in focus."""
+        if not frame:
+            pe = (self._focus or [0])[0]
+            return pe, self._now.look(pe)
+        pe, depth = divmod(frame - 1, _FRAMES_OF_PE)
+        return pe, self._now.look(pe, depth)
+
+    def _pe(self, arguments: Message) -> int:
+        pe = int(arguments["threadId"]) - 1
+        self._now.program.place_of(pe)
+        return pe
+
+    def _number(self, x: int, y: int) -> int:
+        return self._now.number_of(x, y)
+
+    def _name(self, pe: int) -> str:
+        return "PE ({}, {})".format(*self._now.program.place_of(pe))
+
+
+def _event(name: str, **body: Any) -> Message:
+    return {"type": "event", "event": name, "body": body}
