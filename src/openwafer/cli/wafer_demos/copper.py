@@ -36,7 +36,7 @@ SETTLED: Final = np.array([0.97, 0.97, 0.98])
 """Constants of a film of four layers, whose rims pull it together."""
 STEP: Final = 2.0 / TIME
 CELLS: Final = (4, 4)
-START: Final = 300
+START: Final = 150
 """Kelvin, of which half goes into the springs."""
 SHELLS: Final = (0.5**0.5, 1.0, 1.5**0.5)
 STEPS: Final = 160
