@@ -54,6 +54,14 @@ if TYPE_CHECKING:
         plan_streamed,
         streamed_gemm,
     )
+    from openwafer.sdk.kernels.streamed_backward import (
+        delta_bound,
+        delta_cycles,
+        gradient_bound,
+        gradient_cycles,
+        streamed_delta,
+        streamed_gradient,
+    )
     from openwafer.sdk.kernels.trees import Shape, Tree
     from openwafer.sdk.kernels.triangular import TriangularPlan, plan_triangular, trsm
     from openwafer.sdk.kernels.vectors import (
@@ -97,9 +105,13 @@ __all__ = [
     "broadcast",
     "cholesky",
     "conjugate_gradients",
+    "delta_bound",
+    "delta_cycles",
     "dot",
     "gemm",
     "gemv",
+    "gradient_bound",
+    "gradient_cycles",
     "lu",
     "nrm2",
     "plan_batched_gemm",
@@ -121,7 +133,9 @@ __all__ = [
     "spmm",
     "spmv",
     "stencil",
+    "streamed_delta",
     "streamed_gemm",
+    "streamed_gradient",
     "trsm",
 ]
 
@@ -148,6 +162,9 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("plan_stencil", "stencil"), "stencils"),
         **dict.fromkeys(("StreamedPlan", "Streaming"), "streamed"),
         **dict.fromkeys(("plan_streamed", "streamed_gemm"), "streamed"),
+        **dict.fromkeys(("delta_bound", "gradient_bound"), "streamed_backward"),
+        **dict.fromkeys(("delta_cycles", "gradient_cycles"), "streamed_backward"),
+        **dict.fromkeys(("streamed_delta", "streamed_gradient"), "streamed_backward"),
         **dict.fromkeys(("Shape", "Tree"), "trees"),
         **dict.fromkeys(("TriangularPlan", "plan_triangular", "trsm"), "triangular"),
         **dict.fromkeys(("VectorPlan", "plan_vector"), "vectors"),

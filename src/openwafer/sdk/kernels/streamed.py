@@ -145,12 +145,21 @@ class StreamedPlan:
 
     @property
     def compute_cycles(self) -> int:
-        """Predicted cycles of PEs: rows wait for the one that has most, of so many outputs each."""
+        """Predicted cycles of PEs in the forward pass."""
+        return self.pass_cycles(self.weight_cycles, self.output_cycles)
+
+    def pass_cycles(self, of_weight: int, of_output: int) -> int:
+        """Cycles of a pass: of few outputs each, rows of PEs wait for the one that has most.
+
+        Args:
+            of_weight: cycles of a weight.
+            of_output: cycles of an output.
+        """
         outputs = _PORT_OUTPUTS if self.streams.band > 1 else self.depth
         counts = self.streams.counts
         begins = np.arange(0, self.streams.num_outputs, outputs)
         most = int(np.add.reduceat(counts, begins, axis=1).max(axis=0).sum())
-        return most * self.weight_cycles + self.streams.num_outputs * self.output_cycles
+        return most * of_weight + self.streams.num_outputs * of_output
 
     @property
     def stream_cycles(self) -> int:
@@ -210,11 +219,11 @@ class StreamedPlan:
         check_finite("X", x)
         options = replace(QUIET, edge=self.edge)
         with compiled("streamed", self.arch, self.params).run(options, check=check) as run:
-            run["X"] = self._spread(x, self.streams.by_features)
+            run["X"] = self.spread(x, self.streams.by_features)
             run.launch("main")
             for port, (words, flags) in zip(self.edge.ports, self._streams(), strict=True):
                 run.send_port(port.name, words, is_control=flags)
-            y = self._collected(run["Y"], self.streams.by_outputs)
+            y = self.collected(run["Y"], self.streams.by_outputs)
             return Result(y, cycles_of(run, self.arch))
 
     def _streams(self) -> list[tuple[NDArray[np.uint32], NDArray[np.bool_]]]:
@@ -222,7 +231,7 @@ class StreamedPlan:
         streams = self.streams
         return streams.of_ports(streams.words(streams.matrix.data, place_words))
 
-    def _spread(self, values: NDArray[Any], dealing: Dealing) -> NDArray[Any]:
+    def spread(self, values: NDArray[Any], dealing: Dealing) -> NDArray[Any]:
         """Rows of a matrix on PEs: (rows of PEs, columns of PEs, elements)."""
         parts = self.columns * self.fold
         padded = np.pad(values, [(0, 0), (0, parts * self.tokens - values.shape[1])])
@@ -230,7 +239,7 @@ class StreamedPlan:
         shape = (self.rows // self.fold, dealing.length, self.fold, self.columns, self.tokens)
         return by_part.reshape(shape).transpose(0, 2, 3, 1, 4).reshape(self.rows, self.columns, -1)
 
-    def _collected(self, spread: NDArray[Any], dealing: Dealing) -> NDArray[Any]:
+    def collected(self, spread: NDArray[Any], dealing: Dealing) -> NDArray[Any]:
         """The matrix whose rows lie so."""
         shape = (self.rows // self.fold, self.fold, self.columns, dealing.length, self.tokens)
         by_part = spread.reshape(shape).transpose(0, 3, 1, 2, 4)

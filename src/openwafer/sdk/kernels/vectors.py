@@ -130,23 +130,11 @@ class VectorPlan:
             taken += (1 + self.operation.has_y) * self._taken("fh2s", self.part)
         if self.operation is VectorOperation.NRM2:
             taken += GENERATIONS[self.arch].timing.function_cycles
-        *halved, few = _left(self.part)
-        taken += sum(self._taken("fadd" + letter, n // 2, takes_turns=True) for n in halved)
-        taken += self._taken("fadd" + letter, few, accumulates=True)
+        taken += fold_cycles(self.part, "fadd" + letter, self.arch)
         return taken + (self.sum.cycles if self.sum else 0)
 
-    def _taken(
-        self, name: str, num_elements: int, *, accumulates: bool = False, takes_turns: bool = False
-    ) -> int:
-        """Of an operation and of its results, which the next one needs.
-
-        Reads take turns where two of them meet, or where whole rows are updated in place.
-        """
-        generation = GENERATIONS[self.arch]
-        turns = ONE_TURN * (1 + takes_turns)
-        shape = VectorShape(num_registers=3, accumulates=accumulates, turns=turns)
-        issued = vector_cycles(VECTOR_OPS[name], num_elements, generation, shape)
-        return issued + generation.timing.drain_cycles
+    def _taken(self, name: str, num_elements: int, *, takes_turns: bool = False) -> int:
+        return operation_cycles(name, num_elements, self.arch, takes_turns=takes_turns)
 
     def error_bound(
         self, x: NDArray[Any], y: NDArray[Any] | None = None, alpha: float = 1.0
@@ -232,6 +220,37 @@ def _left(length: int) -> list[int]:
     while left[-1] > _FEW:
         left.append((left[-1] + 1) // 2)
     return left
+
+
+def operation_cycles(
+    name: str,
+    num_elements: int,
+    arch: Arch,
+    *,
+    accumulates: bool = False,
+    takes_turns: bool = False,
+) -> int:
+    """Cycles of an operation and of its results, which the next one needs.
+
+    Args:
+        name: of :data:`~openwafer.sdk.arch.vector_ops.VECTOR_OPS`.
+        num_elements: of its operands.
+        arch: the generation.
+        accumulates: its elements are added to a scalar.
+        takes_turns: reads meet, or whole rows are updated in place.
+    """
+    generation = GENERATIONS[arch]
+    turns = ONE_TURN * (1 + takes_turns)
+    shape = VectorShape(num_registers=3, accumulates=accumulates, turns=turns)
+    issued = vector_cycles(VECTOR_OPS[name], num_elements, generation, shape)
+    return issued + generation.timing.drain_cycles
+
+
+def fold_cycles(length: int, name: str, arch: Arch) -> int:
+    """Cycles of ``<kernels/fold>``, which adds up elements by an operation of this name."""
+    *halved, few = _left(length)
+    taken = sum(operation_cycles(name, n // 2, arch, takes_turns=True) for n in halved)
+    return taken + operation_cycles(name, few, arch, accumulates=True)
 
 
 def plan_vector(

@@ -90,6 +90,17 @@ class WeightStreams:
             return tagged[:, None]
         return np.stack([places, given.view(np.uint32)], axis=1)
 
+    def place_words(self, place_words: int) -> Words:
+        """Wavelets of the places alone, in :attr:`order`: (non-zeros, 1)."""
+        places = self.by_features.place[self.matrix.indices[self.order]] * place_words
+        words: Words = places.astype(np.uint32)
+        return words[:, None]
+
+    def of_row(self, row: int) -> Ints:
+        """Non-zeros of a row of PEs in the order in which they enter it, as in :attr:`matrix`."""
+        own: Ints = self.order[self._packet[self.order] % self.rows == row]
+        return own
+
     def of_ports(self, words: Words) -> list[tuple[Words, NDArray[np.bool_]]]:
         """What enters by each port, and which of it are control wavelets.
 

@@ -1,0 +1,96 @@
+"""Backward passes of streamed products, against numpy."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk import kernels
+from openwafer.sdk.kernels import StreamedPlan, Streaming
+from tests.sdk.kernels.test_streamed import ARCHS, PATTERNS, PRECISIONS, SHARES, weights
+
+
+def check_backward(plan: StreamedPlan, seed: int) -> None:
+    """Both passes, looking for mistakes, and numpy's."""
+    rng, (outputs, features, tokens) = np.random.default_rng(seed), plan.shape
+    given = plan.precision.given
+    x, dy = rng.normal(size=(features, tokens)), rng.normal(size=(outputs, tokens))
+    x, dy = x.astype(given), dy.astype(given)
+    matrix = plan.streams.matrix.astype(np.float64)
+    delta = kernels.streamed_delta(plan, dy, check=True).values
+    assert (np.abs(delta - matrix.T @ dy.astype(np.float64)) <= kernels.delta_bound(plan, dy)).all()
+    gradient = kernels.streamed_gradient(plan, x, dy, check=True).values
+    entries = matrix.tocoo()
+    exact = (dy.astype(np.float64) @ x.T.astype(np.float64))[entries.row, entries.col]
+    assert (np.abs(gradient - exact) <= kernels.gradient_bound(plan, x, dy)).all()
+
+
+PLANS = (
+    kernels.plan_streamed(
+        weights("even", (7, 19), 0.5, 1), 9, (3, 2), arch="wse2", streaming=Streaming(1, 2)
+    ),
+    kernels.plan_streamed(
+        weights("power law", (9, 30), 0.2, 2), 33, (2, 3), precision="f16-f32",
+        streaming=Streaming(1),
+    ),
+    kernels.plan_streamed(weights("empty rows and columns", (11, 8), 0.1, 4), 5, (1, 1)),
+)  # fmt: skip
+
+
+@settings(max_examples=4)
+@given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
+def test_both_gradients_are_numpys_up_to_their_bounds(plan: StreamedPlan, seed: int) -> None:
+    check_backward(plan, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=100)
+@given(st.data())
+def test_gradients_of_any_weights_are_within_their_bounds(data: st.DataObject) -> None:
+    rows, columns = data.draw(st.tuples(*2 * [st.integers(1, 5)]))
+    shape = data.draw(st.tuples(*2 * [st.integers(1, 50)]))
+    share, pattern = data.draw(st.sampled_from(SHARES)), data.draw(st.sampled_from(PATTERNS))
+    w = weights(pattern, shape, share, data.draw(st.integers(0, 2**32 - 1)))
+    plan = kernels.plan_streamed(
+        w,
+        data.draw(st.integers(1, 80)),
+        (rows, columns),
+        arch=data.draw(st.sampled_from(ARCHS)),
+        precision=data.draw(st.sampled_from(PRECISIONS)),
+        streaming=Streaming(1, data.draw(st.integers(1, rows)), data.draw(st.booleans())),
+    )
+    check_backward(plan, data.draw(st.integers(0, 2**32 - 1)))
+
+
+@pytest.mark.parametrize(("arch", "precision"), [("wse2", "f32"), ("wse3", "f16-f32")])
+def test_backward_passes_take_what_is_predicted(arch: str, precision: str) -> None:
+    w = weights("even", (12, 48), 0.8, 3)
+    plan = kernels.plan_streamed(
+        w, 48, (2, 1), arch=arch, precision=precision, streaming=Streaming(1, 2)
+    )
+    x, dy = (np.ones((n, 48), plan.precision.given) for n in (48, 12))
+    delta = kernels.streamed_delta(plan, dy).cycles
+    assert abs(delta - kernels.delta_cycles(plan)) <= 0.1 * delta
+    gradient = kernels.streamed_gradient(plan, x, dy).cycles
+    assert abs(gradient - kernels.gradient_cycles(plan)) <= 0.1 * gradient
+
+
+def test_passes_that_a_plan_has_not_are_refused_in_words() -> None:
+    w, two = np.ones((4, 4), np.float32), np.ones((4, 2), np.float32)
+    folded = kernels.plan_streamed(w, 2, (4, 1), streaming=Streaming(fold=2))
+    with pytest.raises(OpenwaferError, match="the plan has folds of 2; backward passes have"):
+        kernels.streamed_delta(folded, two)
+    high = kernels.plan_streamed(w, 2, (20, 1), streaming=Streaming(1))
+    with pytest.raises(OpenwaferError, match=r"gradients of 16 leave by one[^$]*give 2 ports"):
+        kernels.streamed_gradient(high, two, two)
+    wide = np.ones((1, 16), np.float32)
+    large = kernels.plan_streamed(wide, 800, (1, 1), precision="f16-f32", streaming=Streaming(1))
+    with pytest.raises(OpenwaferError, match=r"a backward pass takes \d\d,\d\d\d bytes of a PE"):
+        kernels.streamed_delta(large, np.ones((1, 800), np.float16))
+
+
+def test_gradients_of_another_shape_are_refused() -> None:
+    plan = kernels.plan_streamed(np.ones((4, 3), np.float32), 2, (1, 1))
+    with pytest.raises(OpenwaferError, match=r"DY has the shape \(3, 2\); the plan is for \(4, 2"):
+        kernels.streamed_delta(plan, np.ones((3, 2), np.float32))
