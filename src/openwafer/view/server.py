@@ -6,10 +6,11 @@ and is refused if it did: by the name of the host that it asks for, and by its o
 
 import re
 import secrets
+import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from openwafer import json_files
@@ -50,7 +51,7 @@ class Viewer:
         class Request(_Request):
             own = viewer
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Request)
+        self._server = _Server(("127.0.0.1", port), Request)
         self._server.daemon_threads = True
         self.port = self._server.server_port
         self.url = f"http://127.0.0.1:{self.port}/{self._token}/"
@@ -86,6 +87,13 @@ class Viewer:
             return json_files.encode(self._symbols.at(query["x"], query["y"], query["cycle"]))
         except OpenwaferError as found:
             return json_files.encode({"error": str(found)})
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Tell of a mistake of ours; a browser that goes away is none."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Request(BaseHTTPRequestHandler):

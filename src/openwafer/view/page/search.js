@@ -7,6 +7,7 @@ const MOST = 12;
 export class Search {
   constructor(head, field, list, fabric) {
     Object.assign(this, { head, field, list, fabric });
+    field.addEventListener("focus", () => field.select());
     field.addEventListener("input", () => this.offer());
     field.addEventListener("keydown", (event) => this.key(event));
     field.addEventListener("blur", () => setTimeout(() => this.close(), 200));

@@ -65,7 +65,7 @@ export class Detail {
     if (rows.span[0] >= 0) parts.push(", ", await this.#span(rows.span[0]));
     for (let row = 0; row < rows.length; row++) {
       parts.push(make("br"), `${ENDS[rows.end[row]]} at `, this.#pe(rows.to[row], rows.consumed[row] >= 0 ? rows.consumed[row] : rows.arrived[row]),
-        ` after ${rows.hops[row]} hops`, rows.arrived[row] >= 0 ? `, came in cycle ${count(rows.arrived[row])}` : "",
+        ` after ${rows.hops[row]} ${rows.hops[row] === 1 ? "hop" : "hops"}`, rows.arrived[row] >= 0 ? `, came in cycle ${count(rows.arrived[row])}` : "",
         rows.consumed[row] >= 0 ? `, taken in cycle ${count(rows.consumed[row])}` : "");
     }
     parts.push(make("br"), `${count(way.length)} routers on its way: `, ...[...way.pe].slice(0, 40).flatMap((pe) => [this.#pe(pe), " "]));

@@ -54,7 +54,7 @@ export class Traces {
       if (this.#has(row, kind) && (!text || this.cells(row).join(" ").toLowerCase().includes(text))) rows.push(row);
     }
     this.rows = rows;
-    const of = kind === "wavelets" && state.colors.size ? ` on colors ${[...state.colors].join(", ")}` : "";
+    const of = kind === "wavelets" && state.colors.size ? ` on colors ${[...state.colors].sort((a, b) => a - b).join(", ")}` : "";
     this.told.textContent = this.columns.has("span.first")
       ? `${count(rows.length)} of ${count(found.length)}${of}`
       : "There is no record of the run: open its journal, or run the script by openwafer view OUT -- run.py.";
