@@ -28,6 +28,7 @@ QUICKEST: dict[str, str] = {
     "bench_prediction.py": "--only resident --steps 1 --out prediction.json",
     "bench_record.py": "--size 4 --turns 1",
     "bench_reads_of_owners.py": "--systems 1 2 --layers 4",
+    "bench_debugger.py": "--cycles 2000 --size 1",
     "bench_snapshots.py": "--size 4",
     "bench_sparse.py": "--short --rounds 1 --shapes 1024x1024 --tokens 512 --sparsities 0.9",
     "bench_sparse_neighbours.py": "",

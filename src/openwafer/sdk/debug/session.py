@@ -38,6 +38,8 @@ from openwafer.sdk.program.program import Program, with_frames
 
 _ITS_CODE: Final = "its code"
 _IN_BRACES: Final = re.compile(r"\{([^}]*)\}")
+_BACK: Final = (1 << 7, 1 << 11, 1 << 15)
+"""Cycles that are looked through for the last hit before all since a snapshot are."""
 SNAPSHOT_SECONDS: Final = 0.1
 """How long the run goes on between two snapshots, as it was the first time."""
 
@@ -391,6 +393,17 @@ class Debugger:
         """Snapshots that are not behind a cycle, the last one first."""
         return [one for one in reversed(self._kept) if one.cycle <= cycle]
 
+    def _stretches_before(self, cycle: int) -> Iterator[tuple[_Kept, int]]:
+        """Where to look for a hit: from a cycle on, behind a snapshot; the nearest first.
+
+        Hits cost more than cycles, so the last cycles are looked through before all are.
+        """
+        for kept in self._kept_before(cycle):
+            for back in _BACK:
+                if cycle - back > kept.cycle:
+                    yield kept, cycle - back
+            yield kept, kept.cycle
+
     def _run_to_statement(self, pe: int, statement: int) -> Halt:
         """Run to where a PE has begun so many statements, past all breakpoints."""
         stepping = self.simulator.stepping
@@ -421,8 +434,12 @@ class Debugger:
         """
         here, counts = self.halt, [one.hits for one in self.breakpoints]
         tell, self.tell = self.tell, lambda _text: None
-        for kept in self._kept_before(here.cycle):
+        for kept, first in self._stretches_before(here.cycle):
             self._go_back(kept)
+            if first > kept.cycle:
+                with self.breakpoints.only():
+                    self._stand_at(first)
+                    self._go_on(_never)
             found = self._last_hit_before(here, may_be_here=may_be_here)
             self._go_back(kept)
             if found is not None:
