@@ -62,6 +62,11 @@ class Page:
         found: dict[str, Any] = json.loads(text)
         return found
 
+    def close(self) -> None:
+        """Let go of the pipes, by which the browser ends."""
+        self._out.close()
+        self._in.close()
+
     def open(self, url: str) -> None:
         """Go to a page, and wait until it shows its run."""
         self.call("Page.navigate", url=url)
@@ -117,8 +122,10 @@ def chromium_page(folder: Path) -> Iterator[Page]:
         process = subprocess.Popen(line, pass_fds=(read_in, write_out), stdout=log, stderr=log)
         os.close(read_in)
         os.close(write_out)
+        page = Page(write_in, read_out)
         try:
-            yield Page(write_in, read_out)
+            yield page
         finally:
+            page.close()
             process.terminate()
             process.wait()
