@@ -17,6 +17,7 @@ from openwafer.cli.csl import conform, csl_app
 from openwafer.cli.cszoo import cszoo_app
 from openwafer.cli.environment import restart_with_defaults
 from openwafer.cli.interrupted import TellingGroup
+from openwafer.cli.official import official
 from openwafer.cli.scripts import OWN_ARGUMENTS, python
 from openwafer.cli.view import view
 from openwafer.loss_laws import LawKind
@@ -612,6 +613,7 @@ def _tell_result(session: "Session", result: "TrainResult") -> None:
 app.command(rich_help_panel=PROGRAM)(conform)
 app.command(rich_help_panel=PROGRAM)(view)
 app.command(rich_help_panel=TRAIN, context_settings=OWN_ARGUMENTS)(python)
+app.command(rich_help_panel=TRAIN, context_settings=OWN_ARGUMENTS)(official)
 app.add_typer(cirh_app, name="cirh", rich_help_panel=TRAIN)
 app.add_typer(csl_app, name="csl", rich_help_panel=PROGRAM)
 app.add_typer(cszoo_app, name="cszoo", rich_help_panel=TRAIN)

@@ -1,5 +1,6 @@
 """Each operation of a graph means what torch's own function, or its gradient, does."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -139,3 +140,9 @@ def test_a_result_of_another_type_is_refused() -> None:
     text = sentence("%0", "Sqrt", "%x0", "", "(tensor<3xf32>) -> tensor<4xf32>")
     with pytest.raises(OpenwaferError, match=r"Sqrt gives \(3,\) torch.float32, not tensor<4xf32>"):
         run(text, values(3))
+
+
+def test_an_exponential_is_that_of_each_element() -> None:
+    (found,) = run(sentence("%0", "Exp", "%x0", "", "(tensor<2xf32>) -> tensor<2xf32>"),
+                   torch.tensor([0.0, 1.0]))  # fmt: skip
+    assert found.tolist() == pytest.approx([1.0, math.e])

@@ -298,6 +298,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "cirh.Sub": _of_two(torch.sub),
     "cirh.Mul": _of_two(torch.mul),
     "cirh.Div": _of_two(torch.div),
+    "cirh.Exp": _of_one(torch.exp),
     "cirh.Sqrt": _of_one(torch.sqrt),
     "cirh.Reciprocal": _of_one(torch.reciprocal),
 }  # fmt: skip

@@ -81,7 +81,7 @@ class GraphRunner:
     def __init__(
         self, graph: Graph, folder: Path | None = None, ring_bytes: Size | None = None
     ) -> None:
-        _refuse_unknown(graph)
+        refuse_unknown(graph)
         self.graph = graph
         self.plan = plan_step(graph)
         layouts = [_layout(layer, self.plan, graph) for layer in _layers(self.plan)]
@@ -211,7 +211,8 @@ class _Step:
         return self._loans[record].tensor(array, part)
 
 
-def _refuse_unknown(graph: Graph) -> None:
+def refuse_unknown(graph: Graph) -> None:
+    """Raise ``cirh-operation`` for operations that no meaning is known of, with their count."""
     found = unknown_operations(graph)
     if found:
         num_lines = sum(map(len, found.values()))
