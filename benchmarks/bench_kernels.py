@@ -15,6 +15,7 @@ from runpy import run_path
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import NDArray
 
 import openwafer.sdk as wafer
 from openwafer.sdk import kernels
@@ -23,6 +24,8 @@ from openwafer.sdk.door.run import Run
 from openwafer.sdk.kernels import Shape, Tree
 from openwafer.sdk.kernels.running import compiled
 
+STAR = [tuple(way * np.eye(3, dtype=int)[axis]) for axis in range(3) for way in (-1, 1)]
+"""The neighbours of a stencil of 7 points."""
 HEAD = "| kernel | generation | size | cycles | plan | ratio | share of peak |\n|" + " --- |" * 7
 
 
@@ -84,6 +87,60 @@ def official_rows(suite: Path) -> Iterator[str]:
         yield row(f"{name}, to rest", "wse3", text, own, plan.cycles)
     for n, num_pes, of_pe in ((64, 4, 4), (256, 8, 4), (1024, 8, 16)):
         yield from sparse_rows(suite, n, num_pes, of_pe)
+    for num_pes, tile in ((10, 4), (4, 16)):
+        yield from cholesky_rows(suite, num_pes, tile)
+    yield from solver_rows(suite, (5, 5, 5))
+
+
+def cholesky_rows(suite: Path, num_pes: int, tile: int) -> Iterator[str]:
+    """A positive definite matrix on a square of PEs of WSE-2, the official one on half of it."""
+    n = num_pes * tile
+    half = np.tril(np.random.default_rng(0).uniform(0.1, 1, (n, n))) + n * np.eye(n)
+    a = (half @ half.T).astype(np.float32)
+    plan = kernels.plan_factorization("cholesky", n, (num_pes, num_pes), arch="wse2")
+    layout = suite / "benchmarks" / "cholesky" / "layout.csl"
+    params = {"P": num_pes, "Nt": tile}
+    tiles = a.reshape(num_pes, tile, num_pes, tile).swapaxes(1, 2).reshape(num_pes, num_pes, -1)
+    text = f"{n} x {n} on {num_pes} x {num_pes} PEs"
+    with wafer.compile(layout, arch="wse2", params=params).run() as run:
+        for y, x in zip(*np.tril_indices(num_pes), strict=True):
+            run["tile", y, x] = tiles[y, x]
+        cycles = cycles_to_rest(run, "f_chol")
+        corner = run["tile", num_pes - 1, 0].reshape(tile, tile)
+    found = plan.run(a)
+    assert np.allclose(corner, found.values[-tile:, :tile], rtol=1e-3), "the official one is wrong"
+    yield row("official cholesky", "wse2", text, cycles, plan.cycles)
+    yield row("cholesky", "wse2", text, found.cycles, plan.cycles)
+
+
+def solver_rows(suite: Path, shape: tuple[int, int, int]) -> Iterator[str]:
+    """An iteration of conjugate gradients for a stencil of WSE-2, two of four less two."""
+    stencil = kernels.Stencil({(0, 0, 0): 6.0} | dict.fromkeys(STAR, -1.0))
+    b = 1 + np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    own, official = [], []
+    for iterations in (2, 4):
+        plan = kernels.plan_solver("conjugate-gradients", shape, iterations, arch="wse2")
+        own.append(plan.run(stencil, b).cycles)
+        official.append(official_solver_cycles(suite, b, iterations))
+    text = f"{shape}, an iteration"
+    for name, (two, four) in (("official cg", official), ("cg", own)):
+        yield row(name, "wse2", text, (four - two) // 2, (own[1] - own[0]) // 2)
+
+
+def official_solver_cycles(suite: Path, b: NDArray[np.float32], iterations: int) -> int:
+    """Of the official example that runs on the device alone."""
+    rows, columns, depth = b.shape
+    params = {f"C{n}_ID": n for n in range(9)} | {"BLOCK_SIZE": 2, "MAX_ZDIM": depth}
+    params |= {"width": columns, "height": rows}
+    layout = suite / "benchmarks" / "conjugate-gradient" / "src" / "layout_cg.csl"
+    with wafer.compile(layout, arch="wse2", params=params).run() as run:
+        run["b"], run["x"] = b, np.zeros_like(b)
+        run["stencil_coeff"] = np.broadcast_to(
+            np.array([-1] * 6 + [6], np.float32), (rows, columns, 7)
+        )
+        before = run.cycles
+        run.launch("f_cg", np.int16(depth), np.float32(0), np.int16(iterations))
+        return run.cycles - before
 
 
 def sparse_rows(suite: Path, n: int, num_pes: int, of_pe: int) -> Iterator[str]:
