@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         lu,
         plan_factorization,
     )
+    from openwafer.sdk.kernels.fourier import FftPlan, fft, plan_fft
     from openwafer.sdk.kernels.matrix_matrix import GemmPlan, gemm, plan_gemm
     from openwafer.sdk.kernels.matrix_vector import GemvPlan, gemv, plan_gemv
     from openwafer.sdk.kernels.precision import Precision
@@ -78,6 +79,7 @@ __all__ = [
     "BatchedGemmPlan",
     "CollectivePlan",
     "FactorizationPlan",
+    "FftPlan",
     "Fluxes",
     "GemmPlan",
     "GemvPlan",
@@ -108,6 +110,7 @@ __all__ = [
     "delta_bound",
     "delta_cycles",
     "dot",
+    "fft",
     "gemm",
     "gemv",
     "gradient_bound",
@@ -117,6 +120,7 @@ __all__ = [
     "plan_batched_gemm",
     "plan_collective",
     "plan_factorization",
+    "plan_fft",
     "plan_gemm",
     "plan_gemv",
     "plan_sddmm",
@@ -152,6 +156,7 @@ _PLACES: Final = MappingProxyType(
         "plan_solver": "solvers",
         **dict.fromkeys(("FactorizationPlan", "plan_factorization"), "factorization"),
         **dict.fromkeys(("cholesky", "lu"), "factorization"),
+        **dict.fromkeys(("FftPlan", "fft", "plan_fft"), "fourier"),
         **dict.fromkeys(("GemmPlan", "gemm", "plan_gemm"), "matrix_matrix"),
         **dict.fromkeys(("GemvPlan", "gemv", "plan_gemv"), "matrix_vector"),
         "Precision": "precision",

@@ -169,10 +169,14 @@ def compiled(name: str, arch: Arch, params: Mapping[str, Param]) -> Compiled:
 
 
 def cycles_of(run: Run, arch: Arch) -> int:
-    """Cycles of a kernel, from what each PE has counted since its own start.
+    """Cycles of a kernel, from what each PE has counted since its own start."""
+    return last_end(run["cycles"].astype(np.int64) @ np.array([1, 1 << 16, 0]), arch)
+
+
+def last_end(counted: NDArray[np.int64], arch: Arch) -> int:
+    """Cycles from the first PE's start to the last one's end: (rows, columns) since their own.
 
     A command of the host reaches each column a hop later than the one before it.
     """
-    counted = run["cycles"].astype(np.int64) @ np.array([1, 1 << 16, 0])
     starts = GENERATIONS[arch].timing.hop_cycles * np.arange(counted.shape[1])
     return int((counted + starts).max())
