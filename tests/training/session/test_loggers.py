@@ -66,18 +66,10 @@ def leveldb_records(log: bytes) -> Iterator[bytes]:
             kept = b""
 
 
-def of_aim(_folder: Path, name: str) -> Curve:
-    [run] = pytest.importorskip("aim").Repo(".").iter_runs()
-    [metric] = [one for one in run.metrics() if one.name == name]
-    steps, (values, *_) = metric.data.items_list()
-    return [*zip(steps, values, strict=True)]
-
-
 READERS: dict[Logger, Callable[[Path, str], Curve]] = {
     Logger.TENSORBOARD: of_tensorboard,
     Logger.MLFLOW: of_mlflow,
     Logger.WANDB: of_wandb,
-    Logger.AIM: of_aim,
 }
 OFFLINE = {
     "WANDB_MODE": "offline",

@@ -22,7 +22,6 @@ class Logger(StrEnum):
     TENSORBOARD = "tensorboard"
     WANDB = "wandb"
     MLFLOW = "mlflow"
-    AIM = "aim"
 
 
 def imported(module: str, package: str, wanted_by: str) -> Any:
@@ -130,24 +129,8 @@ def _mlflow(folder: Path, config: Config, _first_step: int) -> Iterator[Log]:
         yield lambda values, step: library.log_metrics(dict(values), step=step)
 
 
-@contextmanager
-def _aim(folder: Path, config: Config, _first_step: int) -> Iterator[Log]:
-    run = imported("aim", "aim", "loggers: [aim]").Run(experiment=folder.name)
-    run["config"] = dict(config)
-
-    def log(values: Mapping[str, float], step: int) -> None:
-        for name, value in values.items():
-            run.track(value, name=name, step=step)
-
-    try:
-        yield log
-    finally:
-        run.close()
-
-
 _OPENED: Final = {
     Logger.TENSORBOARD: _tensorboard,
     Logger.WANDB: _wandb,
     Logger.MLFLOW: _mlflow,
-    Logger.AIM: _aim,
 }
