@@ -122,9 +122,10 @@ class BatchedGemmPlan:
         """
         (m, k, n), (rows, inner, columns) = self.shape, self.tile
         operands = ("A", a, (m, k), (rows, inner)), ("B", b, (k, n), (inner, columns))
+        for name, values, shape, _ in operands:
+            check_operand(name, values, (self.num_products, *shape), self.precision)
         with compiled("batched_gemm", self.arch, self.params).run(check=check) as run:
             for name, values, shape, tile in operands:
-                check_operand(name, values, (self.num_products, *shape), self.precision)
                 more = [(0, want - have) for want, have in zip(tile, shape, strict=True)]
                 padded = np.pad(values, [(0, self.padding), *more])
                 run[name] = padded.transpose(0, 2, 1).reshape(self.rows, self.columns, -1)
