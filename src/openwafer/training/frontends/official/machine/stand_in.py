@@ -23,6 +23,7 @@ from typing import Any, Self
 import cerebras.appliance.cluster.client as cluster_client
 import cerebras.pytorch as cstorch
 import torch
+from cerebras.appliance.appliance_client import fw_user_deserialize
 from cerebras.appliance.pb.ws.cross_compile_state_pb2 import CrossCompileState
 from cerebras.pytorch import cerebras_pytorch_lib
 from cerebras.pytorch.backend import current_backend_impl, ltc_backend
@@ -140,7 +141,7 @@ class Machine(ApplianceMode):  # type: ignore[misc]
         self._num_iterations = run_request.num_iterations
         self._iteration = -1
         self._loader = copy(current_backend_impl().run_context.dataloader)
-        self._batches = _batches(self._loader)
+        self._batches = _batches(self._loader, run_request.dataloader.initial_state)
 
     def receive_output(self, iteration: int, name: str) -> Any:
         self._advance(iteration)
@@ -190,11 +191,12 @@ def _tensor(array: Any) -> torch.Tensor:
     return found
 
 
-def _batches(loader: Any) -> Iterator[Any]:
-    """Batches of a loader made anew, epoch by epoch, from where its state says."""
-    if loader.is_restartable and isinstance(loader.cached_state, tuple):
-        state, options = loader.cached_state
-        loader.load_state_dict(state, **options)
+def _batches(loader: Any, initial_state: bytes) -> Iterator[Any]:
+    """Batches of a loader made anew, epoch by epoch, from where a session's request says."""
+    if initial_state:
+        state, options = fw_user_deserialize(initial_state, name="DataLoader state", from_usr=False)
+        made = loader.dataloader
+        made.load_state_dict(made.deaggregate_state_dict(state, **options), **options)
     for _ in itertools.count():
         yield from loader
 
