@@ -122,6 +122,12 @@ CASES: dict[str, tuple[str, str, str, Callable[..., Any], tuple[torch.Tensor, ..
 }  # fmt: skip
 
 
+def test_the_place_of_the_greatest_is_an_integer() -> None:
+    attributes = 'dimensions = dense<1> : tensor<1xi64>, reduce_kind = "ARGMAX"'
+    text = sentence("%0", "Reduce", "%x0", attributes, "(tensor<3x4xf32>) -> tensor<3xi64>")
+    assert torch.equal(run(text, values(3, 4))[0], values(3, 4).argmax(1))
+
+
 @pytest.mark.parametrize("kind", CASES)
 def test_an_operation_means_a_function_of_torch(kind: str) -> None:
     attributes, operands, result, function, given = CASES[kind]

@@ -173,6 +173,7 @@ def _dot_general(operation: Operation, operands: Tensors) -> torch.Tensor:
 
 _REDUCTIONS: Final[Mapping[str, Callable[..., torch.Tensor]]] = {
     "ADD": torch.sum, "MAX": torch.amax, "MIN": torch.amin, "MEAN": torch.mean,
+    "ARGMAX": lambda value, dims: value.argmax(*dims),
 }  # fmt: skip
 
 
