@@ -150,4 +150,6 @@ def test_a_mistake_in_a_loop_ends_it() -> None:
 def test_a_writer_without_tensorboard_is_told() -> None:
     with pytest.raises(OpenwaferError) as told:
         tensorboard.SummaryWriter()
-    assert told.value.diagnostics[0].help == "install it: pip install tensorboard"
+    assert told.value.diagnostics[0].help == (
+        "install it: pip install tensorboard, or leave a SummaryWriter out"
+    )
