@@ -436,6 +436,8 @@ class Debugger:
         tell, self.tell = self.tell, lambda _text: None
         for kept, first in self._stretches_before(here.cycle):
             self._go_back(kept)
+            if self._is_past(here):
+                continue
             if first > kept.cycle:
                 with self.breakpoints.only():
                     self._stand_at(first)
@@ -449,6 +451,12 @@ class Debugger:
         for one, hits in zip(self.breakpoints, counts, strict=True):
             one.hits = hits
         return self.halt
+
+    def _is_past(self, halt: Halt) -> bool:
+        """Whether the run has left a halt behind, of the cycle that it stands at the end of."""
+        if halt.pe is None or halt.statement < 0:
+            return False
+        return self.simulator.stepping.statements(halt.pe) > halt.statement
 
     def go_to_writer(self, name: str, pe: int, value: Value) -> str:
         """Go back to before what changed a value last, or to the start; says what it was.
