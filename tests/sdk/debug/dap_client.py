@@ -57,6 +57,14 @@ class Client:
             pass
         return event["body"]
 
+    def is_answered_before(self, name: str, command: str, **arguments: Any) -> bool:
+        """Whether a request is answered before the next event of a name."""
+        self.send(command, **arguments)
+        answer = self._responses.get(timeout=PATIENCE)
+        while (event := self._events.get(timeout=PATIENCE))["event"] != name:
+            pass
+        return bool(answer["seq"] < event["seq"])
+
     def go(self, command: str, **arguments: Any) -> Any:
         """Where the run stops behind a request."""
         self.ask(command, **arguments)

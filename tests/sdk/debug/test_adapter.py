@@ -133,6 +133,11 @@ def test_a_logpoint_tells_and_goes_on(client: Client) -> None:
     assert client.event("stopped")["reason"] == "exception"
 
 
+def test_a_client_knows_that_the_run_goes_on_while_it_does(client: Client) -> None:
+    broken(client, LOOP, logMessage="total is {total}")
+    assert client.is_answered_before("output", "continue")
+
+
 def test_a_function_stops_the_run(client: Client) -> None:
     asked = [{"name": "square"}, {"name": "cube"}]
     made, refused = client.ask("setFunctionBreakpoints", breakpoints=asked)["breakpoints"]

@@ -94,12 +94,12 @@ class Adapter:
         command = str(message.get("command"))
         answer = {"type": "response", "request_seq": message.get("seq"), "command": command}
         does = getattr(self, f"_on_{command}", None)
-        later: Sequence[Message] = ()
+        told_later: Iterator[Message] = iter(())
         try:
             if does is None:
                 raise error("debug-no-command", f"there is no request {command!r}")
-            body, *later = does(message.get("arguments") or {})
-            answer |= {"success": True, "body": body}
+            told_later = does(message.get("arguments") or {})
+            answer |= {"success": True, "body": next(told_later)}
         except OpenwaferError as refused:
             text = refused.diagnostics[0].message
             told = {"id": 1, "format": str(refused).replace("{", "{{").replace("}", "}}")}
@@ -108,8 +108,13 @@ class Adapter:
             told_cause = f"its arguments cannot be read: {cause!r}"
             answer |= {"success": False, "message": f"{command}: {told_cause}"}
         self._messages.send(answer)
-        for event in later:
-            self._messages.send(event)
+        # A run goes on only here, so that a client knows of it, and may ask for a pause.
+        try:
+            for event in told_later:
+                self._messages.send(event)
+        except OpenwaferError as refused:
+            self._messages.send(_event("output", category="stderr", output=f"{refused}\n"))
+            self._messages.send(self._stopped(self._now.halt))
 
     @property
     def _now(self) -> Debugger:
@@ -135,8 +140,9 @@ class Adapter:
     _on_attach = _on_launch
 
     def _on_configurationDone(self, _arguments: Message) -> Iterator[Message]:  # noqa: N802
+        halt = self._now.halt
         yield {}
-        yield self._stopped(self._now.halt)
+        yield self._stopped(halt)
 
     def _on_disconnect(self, _arguments: Message) -> Iterator[Message]:
         self._is_over = True
@@ -223,33 +229,38 @@ class Adapter:
     # How to go.
 
     def _on_continue(self, _arguments: Message) -> Iterator[Message]:
-        yield {"allThreadsContinued": True}
         is_over = self._now.halt.reason is Reason.END
+        yield {"allThreadsContinued": True}
         yield _event("terminated") if is_over else self._stopped(self._now.go_on())
 
     def _on_reverseContinue(self, _arguments: Message) -> Iterator[Message]:  # noqa: N802
+        debugger = self._now
         yield {}
-        yield self._stopped(self._now.go_back())
+        yield self._stopped(debugger.go_back())
 
     def _on_stepIn(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
+        pe = self._pe(arguments)
         yield {}
-        yield self._stopped(self._now.step(self._pe(arguments)))
+        yield self._stopped(self._now.step(pe))
 
     def _on_next(self, arguments: Message) -> Iterator[Message]:
-        yield {}
         pe = self._pe(arguments)
+        yield {}
         yield self._stopped(self._now.step(pe, max(1, len(self._now.frames(pe)))))
 
     def _on_stepOut(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
-        yield {}
         pe = self._pe(arguments)
+        yield {}
         yield self._stopped(self._now.step(pe, max(1, len(self._now.frames(pe)) - 1)))
 
     def _on_stepBack(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
+        pe = self._pe(arguments)
         yield {}
-        yield self._stopped(self._now.step_back(self._pe(arguments)))
+        yield self._stopped(self._now.step_back(pe))
 
     def _on_pause(self, _arguments: Message) -> Iterator[Message]:
+        # The run stands by now.
+        self._now.go_unpaused()
         yield {}
 
     def _stopped(self, halt: Halt) -> Message:

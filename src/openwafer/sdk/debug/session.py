@@ -237,6 +237,10 @@ class Debugger:
         """Let the run stand still soon: where the next snapshot is due; any thread may ask."""
         self._is_to_pause.set()
 
+    def go_unpaused(self) -> None:
+        """Forget a pause that was asked for while the run stood."""
+        self._is_to_pause.clear()
+
     @property
     def num_snapshots(self) -> int:
         """How many there are, that of the start among them."""
@@ -254,10 +258,10 @@ class Debugger:
         if self._run.dead:
             return self.halt
         self._decide = decide
-        self._is_to_pause.clear()
         self._looked_at = time.perf_counter()
         try:
             self.halt = self._run.switch()
+            self.go_unpaused()
         except KeyboardInterrupt:
             self._go_back(self._kept_before(self.simulator.cycle)[0])
             raise
