@@ -155,17 +155,20 @@ class _Step:
         self._plan = runner.plan
         self._values = inputs
         self._derived: dict[str, Tensor] = {}
+        self._held_bytes = sum(one.nbytes for one in inputs.values())
         self._loans: dict[str, Loan] = {}
 
     def outputs(self) -> dict[str, Tensor]:
         graph = self._runner.graph
         for visit, values in zip(self._plan.visits, self._runner.visits, strict=True):
             with self._borrowed(values):
-                self._values |= {one: self._value(one).clone() for one in values.early}
+                early = {one: self._value(one).clone() for one in values.early}
+                self._hold(self._values, early)
                 for number, node in enumerate(visit.nodes):
                     self._run(node)
                     for one in values.ends[number]:
-                        self._values.pop(one, None)
+                        if one in self._values:
+                            self._held_bytes -= self._values.pop(one).nbytes
         return {name: self._values[graph.returned[at]] for name, at in graph.outputs.items()}
 
     @contextmanager
@@ -178,6 +181,7 @@ class _Step:
                 loan.wait()
             yield
         finally:
+            self._held_bytes -= sum(one.nbytes for one in self._derived.values())
             self._derived.clear()
             for record, loan in self._loans.items():
                 loan.release(dirty=values.changed.get(record, ()))
@@ -188,11 +192,15 @@ class _Step:
             self._stored(node.argument.name).copy_(self._value(node.value))
             return
         results = run_operation(node, [self._value(one) for one in node.operands])
-        self._values.update(zip(node.results, results, strict=True))
+        self._hold(self._values, dict(zip(node.results, results, strict=True)))
         for one in self._plan.waiting.keys() & set(node.results):
             self._stored(one).copy_(self._values[one])
-        held = (*self._values.values(), *self._derived.values())
-        self._runner.peak_bytes = max(self._runner.peak_bytes, sum(one.nbytes for one in held))
+        self._runner.peak_bytes = max(self._runner.peak_bytes, self._held_bytes)
+
+    def _hold(self, held: dict[str, Tensor], new: Mapping[str, Tensor]) -> None:
+        before = sum(held[name].nbytes for name in new if name in held)
+        self._held_bytes += sum(one.nbytes for one in new.values()) - before
+        held.update(new)
 
     def _value(self, name: str) -> Tensor:
         """A value that was computed, or that lies in or follows from what is borrowed."""
@@ -203,7 +211,7 @@ class _Step:
             return self._stored(name)
         operation = self._plan.derived[name]
         results = run_operation(operation, [self._value(one) for one in operation.operands])
-        self._derived.update(zip(operation.results, results, strict=True))
+        self._hold(self._derived, dict(zip(operation.results, results, strict=True)))
         return self._derived[name]
 
     def _stored(self, name: str) -> Tensor:
