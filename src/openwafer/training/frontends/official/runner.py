@@ -139,12 +139,8 @@ class GraphRunner:
             raise error("cirh-resource", f"the graph has no resource {resource}",
                         help=did_you_mean(resource, self._of_resource))  # fmt: skip
         record, part, array = self._of_resource[resource]
-        loan = self.store.borrow(record, (part,), read_only=is_read_only)
-        loan.wait()
-        try:
+        with self.store.lent(record, (part,), read_only=is_read_only) as loan:
             yield loan.tensor(array, part)
-        finally:
-            loan.release(dirty=() if is_read_only else (part,))
 
 
 class _Step:
@@ -173,10 +169,11 @@ class _Step:
 
     @contextmanager
     def _borrowed(self, values: _VisitValues) -> Iterator[None]:
-        for record, parts in values.parts.items():
-            is_read_only = record not in values.changed
-            self._loans[record] = self._runner.store.borrow(record, parts, read_only=is_read_only)
         try:
+            for record, parts in values.parts.items():
+                is_read_only = record not in values.changed
+                loan = self._runner.store.borrow(record, parts, read_only=is_read_only)
+                self._loans[record] = loan
             for loan in self._loans.values():
                 loan.wait()
             yield
