@@ -64,6 +64,15 @@ def test_tensors_of_any_kind_arrive(value: Tensor) -> None:
     assert (found["value"].dtype, found["value"].tolist()) == (value.dtype, value.tolist())
 
 
+def test_a_client_may_end_before_it_has_its_answer(tmp_path: Path) -> None:
+    ours, theirs = (Connection(one.detach()) for one in socket.socketpair())
+    text = decaying_products(1)
+    head = {"version": wire.VERSION, "call": "compile", "text": text, "name": "cirh.mlir"}
+    wire.send(theirs, head, {})
+    theirs.close()
+    Engine(tmp_path).serve(ours)
+
+
 def test_a_session_runs_and_its_weights_are_carried_over(client: Client) -> None:
     client.start(1)
     client.call("set", torch.full((HIDDEN, HIDDEN), 8.0), resource=WEIGHT)

@@ -47,17 +47,18 @@ class Engine:
 
     def serve(self, connection: "Connection[bytes, bytes]") -> None:
         """Answer until the other side ends. What a call is refused for is the answer to it."""
-        while True:
-            try:
+        try:
+            while True:
                 head, tensors = wire.receive(connection)
-            except (EOFError, ConnectionResetError):
-                break
-            try:
-                answer, made = self.answer(head, tensors)
-            except OpenwaferError as refusal:
-                answer, made = {"refusal": str(refusal)}, {}
-            wire.send(connection, answer, made)
-        self.close()
+                try:
+                    answer, made = self.answer(head, tensors)
+                except OpenwaferError as refusal:
+                    answer, made = {"refusal": str(refusal)}, {}
+                wire.send(connection, answer, made)
+        except (EOFError, ConnectionError):
+            pass  # It may end before it has its answer.
+        finally:
+            self.close()
 
     def answer(self, head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Answer:
         """Do what a message asks. Raises ``machine-version``, or why it cannot be done."""
@@ -72,14 +73,13 @@ class Engine:
 
     def close(self) -> None:
         """End all stores."""
-        held = {id(one.runner): one.runner for one in self._kept.values()}
-        self._kept.clear()
-        for one in held.values():
-            if one is not self._runner:
-                one.close()
+        held = {one.runner for one in self._kept.values()}
         if self._runner is not None:
-            self._runner.close()
-            self._runner = None
+            held.add(self._runner)
+        for one in held:
+            one.close()
+        self._kept.clear()
+        self._runner = None
 
     def _compile(self, head: Mapping[str, Any], _: Mapping[str, Tensor]) -> Answer:
         graph = read_graph(head["text"], head["name"])

@@ -6,13 +6,10 @@ import subprocess
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Final
 
 from openwafer.diagnostics import error
+from openwafer.training.frontends.official.machine import wire
 from openwafer.training.frontends.official.machine.engine import Engine
-
-ENGINE_VARIABLE: Final = "OPENWAFER_ENGINE"
-"""The number of the open socket by which a process that was started here asks."""
 
 
 def run_official(python: Path, script: Sequence[str], folder: Path | None = None) -> int:
@@ -30,15 +27,18 @@ def run_official(python: Path, script: Sequence[str], folder: Path | None = None
     # Programs of that environment are found as where it is activated.
     path = f"{python.parent.absolute()}{os.pathsep}{os.environ['PATH']}"
     ours, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(
-            [python, Path(__file__).with_name("stand_in.py"), *script],
-            env=os.environ | {"PATH": path, ENGINE_VARIABLE: str(theirs.fileno())},
-            pass_fds=(theirs.fileno(),),
-        )
-    with Connection(ours.detach()) as connection:
-        Engine(folder).serve(connection)
-    return process.wait()
+    given = {"PATH": path, wire.SOCKET_VARIABLE: str(theirs.fileno())}
+    command = [str(python), str(Path(__file__).with_name("stand_in.py")), *script]
+    numbers = (theirs.fileno(),)
+    with (
+        ours,
+        theirs,
+        subprocess.Popen(command, env=os.environ | given, pass_fds=numbers) as process,
+    ):
+        theirs.close()
+        with Connection(ours.detach()) as connection:
+            Engine(folder).serve(connection)
+    return process.returncode
 
 
 def _check(python: Path) -> None:

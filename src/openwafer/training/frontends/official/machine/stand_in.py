@@ -1,8 +1,8 @@
 """Runs a script of the vendor's front end whose machine is our engine, in the script's own Python.
 
 Started as a file: `python stand_in.py SCRIPT ARGUMENT ...`, where nothing of openwafer can be
-imported. SCRIPT is a file, or `cszoo`. The variable `OPENWAFER_ENGINE` has the number of the open
-socket to the engine.
+imported. SCRIPT is a file, or `cszoo`. The variable `OPENWAFER_ENGINE_SOCKET` has the number of the
+open socket to the engine.
 """
 
 import importlib.util
@@ -47,7 +47,7 @@ class Engine:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._connection: Any = Connection(int(os.environ["OPENWAFER_ENGINE"]))
+        self._connection: Any = Connection(int(os.environ[wire.SOCKET_VARIABLE]))
 
     def call(self, call: str, tensors: Any = None, **arguments: Any) -> tuple[Any, Any]:
         """What the engine answers. Raises RuntimeError with its words where it refuses."""

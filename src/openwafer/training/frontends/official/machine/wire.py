@@ -14,6 +14,9 @@ import torch
 VERSION: Final = 1
 """Both sides have the same one."""
 
+SOCKET_VARIABLE: Final = "OPENWAFER_ENGINE_SOCKET"
+"""The number of the open socket by which the vendor's process asks."""
+
 Head: TypeAlias = "dict[str, Any]"
 Tensors: TypeAlias = Mapping[str, torch.Tensor]
 
