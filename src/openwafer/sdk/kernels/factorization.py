@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.precision import Precision, gamma
+from openwafer.sdk.kernels.precision import Precision, gamma, have_inverses
 from openwafer.sdk.kernels.products import matrix_of, tiles_of
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
@@ -163,8 +163,8 @@ class FactorizationPlan:
             check: look for mistakes of the program.
 
         Raises:
-            OpenwaferError: it has another shape or type, numbers that are none, or a pivot that is
-                zero; of Cholesky, one that is not positive.
+            OpenwaferError: it has another shape or type, numbers that are none, or a pivot that has
+                no inverse; of Cholesky, one that is not positive.
         """
         check_operand("A", a, (self.order, self.order), Precision.F32)
         check_finite("A", a)
@@ -179,7 +179,7 @@ class FactorizationPlan:
 
     def _check_pivots(self, found: NDArray[Any]) -> None:
         pivots = np.diagonal(found)
-        bad = ~np.isfinite(pivots) | (pivots == 0)
+        bad = ~have_inverses(pivots)
         # One over the root of what is negative or no normal number is a guess from its bits.
         least = np.sqrt(np.finfo(np.float32).smallest_normal)
         if self.factors is Factors.CHOLESKY:
@@ -191,11 +191,12 @@ class FactorizationPlan:
                     help="take lu, or add to the diagonal",
                 )
         elif bad.any():
+            at = int(bad.argmax())
             raise error(
                 "kernel-pivot",
-                f"pivot {int(bad.argmax())} of A is zero, or the factors overflow; rows are not "
-                "exchanged",
-                help="exchange rows before, so that no pivot is small",
+                f"pivot {at} of A is zero, or no number from 2**-126 to 2**126: {pivots[at]:.6g}; "
+                "rows are not exchanged",
+                help="exchange rows before, so that no pivot is small, or scale A",
             )
 
     @property
@@ -250,7 +251,7 @@ def lu(a: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Resu
 
     Raises:
         OpenwaferError: shape, type or numbers do not fit, the rectangle or its memory is too small,
-            or a pivot is zero.
+            or a pivot has no inverse.
     """
     return _planned(Factors.LU, a, size, arch).run(a)
 

@@ -87,6 +87,20 @@ def gamma(num_roundings: int, dtype: np.dtype[Any]) -> float:
     return share / (1 - share) if share < 1 else float("inf")
 
 
+_MOST_INVERTED: Final = 2.0**126
+
+
+def have_inverses(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether float32 values and one over them are normal numbers, so that both are rounded by u.
+
+    They are from 2**-126 to 2**126.
+    """
+    magnitudes = np.abs(values)
+    is_least, is_most = magnitudes >= 1 / _MOST_INVERTED, magnitudes <= _MOST_INVERTED
+    found: NDArray[np.bool_] = is_least & is_most
+    return found
+
+
 def bound_of_sums(
     magnitudes: NDArray[np.float64], num_roundings: int, dtype: np.dtype[Any]
 ) -> NDArray[np.float64]:

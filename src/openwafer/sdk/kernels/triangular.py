@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.precision import Precision, bound_of_products
+from openwafer.sdk.kernels.precision import Precision, bound_of_products, have_inverses
 from openwafer.sdk.kernels.products import matrix_of, tiles_of
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
@@ -36,8 +36,6 @@ _ROW_CYCLES: Final = 40
 """Of those around row k, on a PE that has it."""
 _PRODUCT_CYCLES: Final = 11
 """Around the product for a column of B, beside its loop."""
-_MOST_PIVOT: Final = 2.0**126
-"""One over what is larger is no normal number, one over what is smaller than its inverse none."""
 
 
 @dataclass(frozen=True)
@@ -181,8 +179,7 @@ class TriangularPlan:
 
 
 def _check_pivots(pivots: NDArray[Any]) -> None:
-    magnitudes = np.abs(pivots)
-    bad = (magnitudes < 1 / _MOST_PIVOT) | (magnitudes > _MOST_PIVOT)
+    bad = ~have_inverses(pivots)
     if bad.any():
         at = int(bad.argmax())
         raise error(
