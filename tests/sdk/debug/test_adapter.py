@@ -221,6 +221,26 @@ def test_a_data_breakpoint_stops_where_an_element_changes(client: Client) -> Non
     assert stopped["text"] == "y[1, 0]: 0 -> 5, by its code"
 
 
+def test_a_data_breakpoint_on_a_listed_variable_is_of_its_own_pe(client: Client) -> None:
+    at_loop(client, "i == 0 and me == 1")
+    client.ask("focus", pes=[[0, 0], [1, 0]])
+    scopes = client.ask("scopes", frameId=top(client, 1)["id"])["scopes"]
+    (of,) = (one["variablesReference"] for one in scopes if one["name"] == "Globals")
+    info = client.ask("dataBreakpointInfo", name="half", variablesReference=of)
+    assert info["description"] == "half on PE (1, 0) changes"
+
+
+def test_a_data_breakpoint_is_of_the_frame_that_it_was_asked_in(client: Client) -> None:
+    at_loop(client)
+    client.go("stepIn", threadId=1)
+    frames = client.ask("stackTrace", threadId=1)["stackFrames"]
+    with pytest.raises(RefusedError, match="nothing here is called i"):
+        client.ask("dataBreakpointInfo", name="i", frameId=frames[0]["id"])
+    info = client.ask("dataBreakpointInfo", name="i", frameId=frames[1]["id"])
+    (made,) = client.ask("setDataBreakpoints", breakpoints=[info])["breakpoints"]
+    assert "nothing here is called" not in made.get("message", "")
+
+
 def test_a_value_that_is_set_is_used(client: Client) -> None:
     at_loop(client)
     pair = listed(client, "Globals")["half"]

@@ -175,21 +175,24 @@ class Adapter:
 
     def _on_dataBreakpointInfo(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
         name = arguments["name"]
-        if "variablesReference" in arguments:
-            found = self._variables(arguments["variablesReference"], 0, None)
+        if reference := arguments.get("variablesReference"):
+            found = self._variables(reference, 0, None)
             name = next(one["evaluateName"] for one in found if one["name"] == name)
-        pe, look = self._look(arguments.get("frameId"))
+            pe, depth = self._frames[reference]
+            look = self._now.look(pe, depth)
+        else:
+            pe, look = self._look(arguments.get("frameId"))
         look.evaluator.variable(name)
         yield {
-            "dataId": f"{pe} {name}",
+            "dataId": f"{pe} {look.depth} {name}",
             "description": f"{name} on {self._name(pe)} changes",
             "accessTypes": ["write"],
         }
 
     def _on_setDataBreakpoints(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
         def make(asked: Message) -> Breakpoint:
-            pe, _, name = asked["dataId"].partition(" ")
-            value = self._now.look(int(pe)).evaluator.variable(name)
+            pe, depth, name = asked["dataId"].split(" ", 2)
+            value = self._now.look(int(pe), int(depth)).evaluator.variable(name)
             condition = asked.get("condition", "")
             return self._now.breakpoints.add_value(name, int(pe), value, condition)
 
