@@ -179,3 +179,15 @@ def test_a_journal_of_another_program_is_refused(tmp_path: Path, folder: Path) -
     program = wafer.load(other / "out").program
     with pytest.raises(OpenwaferError, match="journal is of the program"):
         Debugger(program, journals.read(folder / "run.journal"))
+
+
+def test_a_way_back_that_fails_leaves_what_is_told_as_it_was(tmp_path: Path) -> None:
+    ran(tmp_path)
+    debugger, told = debugger_of(tmp_path), list[str]()
+    debugger.tell = told.append
+    debugger.go_on()
+    debugger.breakpoints.add("pe.csl", line_of("total += square"), None, "w > 0", "")
+    with pytest.raises(OpenwaferError, match="nothing here is called w"):
+        debugger.go_back()
+    debugger.tell("heard")
+    assert told == ["heard"]

@@ -185,7 +185,7 @@ class Adapter:
         look.evaluator.variable(name)
         yield {
             "dataId": f"{pe} {look.depth} {name}",
-            "description": f"{name} on {self._name(pe)} changes",
+            "description": f"{name} on {self._now.name_of(pe)} changes",
             "accessTypes": ["write"],
         }
 
@@ -249,12 +249,12 @@ class Adapter:
     def _on_next(self, arguments: Message) -> Iterator[Message]:
         pe = self._pe(arguments)
         yield {}
-        yield self._stopped(self._now.step(pe, max(1, len(self._now.frames(pe)))))
+        yield self._stopped(self._now.step_over(pe))
 
     def _on_stepOut(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
         pe = self._pe(arguments)
         yield {}
-        yield self._stopped(self._now.step(pe, max(1, len(self._now.frames(pe)) - 1)))
+        yield self._stopped(self._now.step_out(pe))
 
     def _on_stepBack(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
         pe = self._pe(arguments)
@@ -285,7 +285,9 @@ class Adapter:
     # What to look at.
 
     def _on_threads(self, _arguments: Message) -> Iterator[Message]:
-        yield {"threads": [{"id": pe + 1, "name": self._name(pe)} for pe in self._focus or [0]]}
+        yield {
+            "threads": [{"id": pe + 1, "name": self._now.name_of(pe)} for pe in self._focus or [0]]
+        }
 
     def _on_focus(self, arguments: Message) -> Iterator[Message]:
         self._focus = [self._number(*at) for at in arguments["pes"]]
@@ -422,9 +424,6 @@ class Adapter:
 
     def _number(self, x: int, y: int) -> int:
         return self._now.number_of(x, y)
-
-    def _name(self, pe: int) -> str:
-        return "PE ({}, {})".format(*self._now.program.place_of(pe))
 
 
 def _event(name: str, **body: Any) -> Message:

@@ -169,13 +169,11 @@ class Console(cmd.Cmd):
 
     def do_next(self, _rest: str) -> None:
         """next: go to the next statement, over functions."""
-        depth = len(self._debugger.frames(self._pe))
-        self._show(self._debugger.step(self._pe, max(1, depth)))
+        self._show(self._debugger.step_over(self._pe))
 
     def do_finish(self, _rest: str) -> None:
         """finish: go to where the function was called, or to the PE's next task."""
-        depth = len(self._debugger.frames(self._pe))
-        self._show(self._debugger.step(self._pe, max(1, depth - 1)))
+        self._show(self._debugger.step_out(self._pe))
 
     def do_cycle(self, rest: str) -> None:
         """cycle N, cycle +N: go on to the end of a cycle, or back to it."""
@@ -210,7 +208,7 @@ class Console(cmd.Cmd):
         """where: the functions that wait on the PE, the innermost first."""
         frames = self._debugger.frames(self._pe)
         if not frames:
-            self._say(f"{self._name(self._pe)} runs no code")
+            self._say(f"{self._debugger.name_of(self._pe)} runs no code")
         for depth, frame in enumerate(frames):
             mark = "*" if depth == self._depth else " "
             self._say(f"{mark}{depth} {'; '.join(self._expansions(frame))}")
@@ -287,13 +285,10 @@ class Console(cmd.Cmd):
         if not frames:
             raise error(
                 "debug-no-line",
-                f"{self._name(self._pe)} runs no code, so it is at no line",
+                f"{self._debugger.name_of(self._pe)} runs no code, so it is at no line",
                 help="name a file: break pe.csl:12; or look at another PE: pe X Y",
             )
         return self._program.places[frames[min(self._depth, len(frames) - 1)].place]
-
-    def _name(self, pe: int) -> str:
-        return "PE ({}, {})".format(*self._program.place_of(pe))
 
     def _show(self, halt: Halt) -> None:
         self._depth = 0
@@ -307,9 +302,9 @@ class Console(cmd.Cmd):
         told = f"breakpoint {numbers}, " if halt.reason is Reason.BREAKPOINT else ""
         place = self._program.places[halt.place] if halt.place >= 0 else None
         where = f"cycle {halt.cycle:,}, {place or 'at its end'}"
-        self._say(f"{told}{self._name(halt.pe)}, {where}")
+        self._say(f"{told}{self._debugger.name_of(halt.pe)}, {where}")
         if halt.others:
-            names = ", ".join(map(self._name, halt.others[:_MOST_PES]))
+            names = ", ".join(map(self._debugger.name_of, halt.others[:_MOST_PES]))
             more = f" and {len(halt.others) - _MOST_PES} more" * (len(halt.others) > _MOST_PES)
             self._say(f"in the same cycle: {names}{more}")
         if halt.text:

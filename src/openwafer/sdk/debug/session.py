@@ -372,6 +372,14 @@ class Debugger:
         with self.breakpoints.each_statement_of(pe):
             return self._go_on(decide)
 
+    def step_over(self, pe: int) -> Halt:
+        """Run to the next statement of the PE's function, or of what called it."""
+        return self.step(pe, max(1, len(self.frames(pe))))
+
+    def step_out(self, pe: int) -> Halt:
+        """Run to where the PE's function was called, or to the PE's next task."""
+        return self.step(pe, max(1, len(self.frames(pe)) - 1))
+
     def _line(self, frames: Sequence[Frame]) -> tuple[object, ...]:
         """What is the same while a PE's code stays in one line of one call."""
         if not frames:
@@ -417,10 +425,11 @@ class Debugger:
             is_there = pe in seen.stopped and stepping.statements(pe) == statement
             return self._at(Reason.STEP, pe, seen.stopped[pe]) if is_there else None
 
-        with self.breakpoints.only():
-            halt = self._go_on(decide)
-        stepping.stop_before(-1, 0)
-        return halt
+        try:
+            with self.breakpoints.only():
+                return self._go_on(decide)
+        finally:
+            stepping.stop_before(-1, 0)
 
     def step_back(self, pe: int) -> Halt:
         """Go back to the statement that the PE has begun last, or to the start."""
@@ -438,22 +447,24 @@ class Debugger:
         """
         here, counts = self.halt, [one.hits for one in self.breakpoints]
         tell, self.tell = self.tell, lambda _text: None
-        for kept, first in self._stretches_before(here.cycle):
-            self._go_back(kept)
-            if self._is_past(here):
-                continue
-            if first > kept.cycle:
-                with self.breakpoints.only():
-                    self._stand_at(first)
-                    self._go_on(_never)
-            found = self._last_hit_before(here, may_be_here=may_be_here)
-            self._go_back(kept)
-            if found is not None:
-                self._run_to(found)
-                break
-        self.tell = tell
-        for one, hits in zip(self.breakpoints, counts, strict=True):
-            one.hits = hits
+        try:
+            for kept, first in self._stretches_before(here.cycle):
+                self._go_back(kept)
+                if self._is_past(here):
+                    continue
+                if first > kept.cycle:
+                    with self.breakpoints.only():
+                        self._stand_at(first)
+                        self._go_on(_never)
+                found = self._last_hit_before(here, may_be_here=may_be_here)
+                self._go_back(kept)
+                if found is not None:
+                    self._run_to(found)
+                    break
+        finally:
+            self.tell = tell
+            for one, hits in zip(self.breakpoints, counts, strict=True):
+                one.hits = hits
         return self.halt
 
     def _is_past(self, halt: Halt) -> bool:
@@ -512,8 +523,10 @@ class Debugger:
                 found = hit
             return here if is_here else None
 
-        self._go_on(decide)
-        stepping.stop_before(-1, 0)
+        try:
+            self._go_on(decide)
+        finally:
+            stepping.stop_before(-1, 0)
         return found
 
     # Looking.
@@ -565,6 +578,10 @@ class Debugger:
             )
         return self.program.number_of(x, y)
 
+    def name_of(self, pe: int) -> str:
+        """A PE by its place, for people."""
+        return "PE ({}, {})".format(*self.program.place_of(pe))
+
     def told(self, message: str, pe: int) -> None:
         """Tell a message of a PE, with the values of what it has in braces."""
         look = self.look(pe)
@@ -575,9 +592,8 @@ class Debugger:
             except OpenwaferError as refused:
                 return f"<{refused.diagnostics[0].message}>"
 
-        x, y = self.program.place_of(pe)
         text = _IN_BRACES.sub(value, message)
-        self.tell(f"PE ({x}, {y}), cycle {self.simulator.cycle:,}: {text}")
+        self.tell(f"{self.name_of(pe)}, cycle {self.simulator.cycle:,}: {text}")
 
     def holds(self, condition: str, pe: int) -> bool:
         """Whether a condition holds on a PE that has stopped."""
