@@ -40,6 +40,19 @@ def test_particles_that_a_pe_has_no_room_for_are_refused() -> None:
     assert "2000 particles and" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("energy", "words"),
+    [
+        (np.nan, "1 of the 2 values of energies are infinite or no numbers"),
+        (9e-3, "1 of the 2 energies are out of the range of 0.01 to 10000; the first one is 0.009"),
+        (1.1e4, "the first one is 11000"),
+    ],
+)
+def test_energies_that_no_band_has_are_refused(energy: float, words: str) -> None:
+    with pytest.raises(OpenwaferError, match=words):
+        lookup.look_up(lookup.mixture(1, 40), np.array([[[1, energy]]], np.float32), "wse3")
+
+
 @pytest.mark.parametrize("arch", WSE3_SLOWLY)
 def test_atoms_move_by_the_forces_of_all_pairs(arch: str) -> None:
     start = copper.crystal((2, 2))

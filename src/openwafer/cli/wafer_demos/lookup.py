@@ -14,8 +14,16 @@ from numpy.typing import NDArray
 import openwafer.sdk as wafer
 from openwafer.cli.pictures import BLUE, INK, RED, picture
 from openwafer.cli.wafer_demos.shown import Check, Line, Shown, by_the_clock
+from openwafer.diagnostics import error
 from openwafer.sdk.kernels.precision import gamma
-from openwafer.sdk.kernels.running import CODE_BYTES, STRICT, check_memory, cycles_of, known_arch
+from openwafer.sdk.kernels.running import (
+    CODE_BYTES,
+    STRICT,
+    check_finite,
+    check_memory,
+    cycles_of,
+    known_arch,
+)
 
 REACTIONS: Final = 5
 RECORD: Final = 2 + REACTIONS
@@ -133,6 +141,24 @@ def most_of(energies: Array, bounds: Array) -> tuple[int, int, int]:
     return int(arrivals.max()), even, int(max(begun_elsewhere.max(), arrivals.max() - even))
 
 
+def check_energies(energies: Array) -> None:
+    """Refuse energies that no band has: their particles would not come back.
+
+    Raises:
+        OpenwaferError: there are some.
+    """
+    check_finite("energies", energies)
+    low, high = np.array(RANGE, np.float32)
+    wrong = energies[(energies < low) | (energies > high)]
+    if wrong.size:
+        raise error(
+            "kernel-range",
+            f"{wrong.size} of the {energies.size} energies are out of the range of {low:g} to "
+            f"{high:g}; the first one is {wrong[0]:g}",
+            help="leave these particles out",
+        )
+
+
 def look_up(nuclides: list[Nuclide], energies: Array, arch: str) -> Found:
     """Cross-sections of particles on the wafer.
 
@@ -142,8 +168,10 @@ def look_up(nuclides: list[Nuclide], energies: Array, arch: str) -> Found:
         arch: ``"wse2"`` or ``"wse3"``.
 
     Raises:
-        OpenwaferError: a PE has no room for so many particles or points.
+        OpenwaferError: an energy is no number or out of range, or a PE has no room for so many
+            particles or points.
     """
+    check_energies(energies)
     rows, columns, num = energies.shape
     bounds = np.quantile(energies, np.linspace(0, 1, rows + 1)).astype(np.float32)
     bounds[0], bounds[-1] = RANGE[0], RANGE[1] * np.float32(1.0005)
