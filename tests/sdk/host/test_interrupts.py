@@ -1,11 +1,15 @@
 """Whoever waits for a program that does not end can stop it, and hears where it was."""
 
+import itertools
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from types import FrameType
 
 import pytest
 
@@ -68,6 +72,37 @@ def test_an_endless_loop_ends_within_a_second_of_an_interrupt(
         runtime.stop()
     # Of the processor, since others may be at work; without an interrupt it takes minutes.
     assert time.process_time() - begin < 10.0
+
+
+@contextmanager
+def interrupt_as_a_thread_starts(number: int) -> Iterator[None]:
+    """Raise in the call of Thread.start that has this number, from 1."""
+    starts = itertools.count(1)
+
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        is_start = event == "call" and frame.f_code is threading.Thread.start.__code__
+        if is_start and next(starts) == number:
+            raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def test_an_interrupt_before_all_bands_have_begun_lets_none_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENWAFER_THREADS", "2")
+    runtime = running(ENDLESS, EngineKind.NATIVE)
+    before = set(threading.enumerate())
+    runtime.launch("scale", 1.0)
+    with interrupt_as_a_thread_starts(2), pytest.raises(KeyboardInterrupt):
+        runtime.stop()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10.0)
+        assert not thread.is_alive()
 
 
 def test_an_interrupt_tells_where_the_pes_are(capsys: pytest.CaptureFixture[str]) -> None:

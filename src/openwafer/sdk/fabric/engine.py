@@ -407,11 +407,12 @@ def interrupt(states: Sequence[Array]) -> None:
     Tables(states[0]).mailbox[:, mb.LIMIT] = 0
 
 
-def halt(states: Sequence[Array], ends: Sequence[threading.Event]) -> None:
+def halt(states: Sequence[Array], begin: threading.Event, ends: Sequence[threading.Event]) -> None:
     """Interrupt bands until all have ended, however often that is interrupted itself."""
-    while not all(end.is_set() for end in ends):
+    while not begin.is_set() or not all(end.is_set() for end in ends):
         with suppress(KeyboardInterrupt):
             interrupt(states)
+            begin.set()
             for end in ends:
                 end.wait(INTERRUPT_SECONDS)
 
@@ -432,24 +433,30 @@ def advance_all(
     for state in states[1:]:
         state[: w.SAME_WORDS] = first[: w.SAME_WORDS]
     stops = [0] * len(states)
+    # Bands wait for each other, so none may run before the threads of all are there.
+    begin, is_begun = threading.Event(), False
     # A join that is interrupted takes its thread for ended, before Python 3.13.
     ends = [threading.Event() for _ in states]
 
     def advance_band(band: int) -> None:
         address = int(states[band][w.G_ADDRESS])
+        begin.wait()
         try:
-            stops[band] = advance(address, run, element, PAUSE, goal, limit)
+            if is_begun:
+                stops[band] = advance(address, run, element, PAUSE, goal, limit)
         finally:
             ends[band].set()
 
     first[w.G_INTERRUPT] = 0
-    for band in range(len(states)):
-        threading.Thread(target=advance_band, args=(band,)).start()
     try:
+        for band in range(len(states)):
+            threading.Thread(target=advance_band, args=(band,)).start()
+        is_begun = True
+        begin.set()
         for end in ends:
             end.wait()
     except BaseException:
-        halt(states, ends)
+        halt(states, begin, ends if is_begun else ())
         raise
     for state in states[1:]:
         first[w.FIRST_SUM : w.END_SUM] += state[w.FIRST_SUM : w.END_SUM]
