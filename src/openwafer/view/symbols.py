@@ -8,6 +8,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.debug import Debugger
 from openwafer.sdk.debug.names import PeLook
+from openwafer.sdk.debug.stack import sites_of
 from openwafer.sdk.host.journal import Journal
 from openwafer.sdk.program.debug_info import Home, VariableInfo
 from openwafer.sdk.program.program import Program
@@ -32,7 +33,7 @@ class PeState:
 
     Attributes:
         cycle: the one that was asked for, or the last one of the run.
-        frames: functions that wait, the innermost first, each with its line.
+        frames: places where functions wait, the innermost first, with those of expansions.
         symbols: locals of the innermost one, then globals.
         memory: all of it, as hexadecimal digits.
     """
@@ -68,14 +69,11 @@ class Symbols:
             self._debugger = Debugger(self._program, self._journal)
         debugger, pe = self._debugger, self._program.number_of(x, y)
         debugger.run_to_cycle(cycle)
-        look, places = debugger.look(pe), self._program.places
+        look = debugger.look(pe)
         frames = (
-            f"{one.function.name}, {places[one.place].file}:{places[one.place].line}"
-            for one in debugger.frames(pe)
+            str(site) for frame in debugger.frames(pe) for site in sites_of(debugger.program, frame)
         )
-        image = debugger.program.images[int(debugger.program.image_of[y, x])]
-        own = (debugger.program.debug.variables[one] for one in image.names.variables)
-        variables = [*look.locals(), *(one for one in own if one.home in _SHOWN)]
+        variables = [*look.locals(), *look.globals(*_SHOWN)]
         return PeState(
             debugger.simulator.cycle,
             tuple(frames),

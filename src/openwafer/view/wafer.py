@@ -1,6 +1,6 @@
 """A run on the fabric as columns: each table lies by PE and cycle, with an index by PE."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +13,7 @@ from openwafer.sdk.host import Record
 from openwafer.sdk.host.record import HOST_OPERATIONS
 from openwafer.sdk.profile import Profile, Wavelets
 from openwafer.sdk.profile.page import annotated_sources
-from openwafer.sdk.profile.timeline import Spans, operations_of, tasks_of
+from openwafer.sdk.profile.timeline import Spans, end_of, operations_of, tasks_of
 from openwafer.sdk.profile.wavelets import Passages, followed
 from openwafer.sdk.program.debug_info import Home, TypeKind
 from openwafer.sdk.program.digest import digest_of
@@ -45,14 +45,15 @@ def wafer_columns(
 
     Raises OpenwaferError for a record of another program, and a damaged one.
     """
-    head = _head_of_program(program) | {"kind": "wafer", "title": title}
+    sources = {one.name: number for number, one in enumerate(program.debug.sources)}
+    head = _head_of_program(program, sources) | {"kind": "wafer", "title": title}
     arrays: dict[str, Array] = {
         "routes_of": program.routes_of.ravel(order="F"),
         "image_of": program.images_by_number,
     }
     if profile is not None:
         cells = profile.fabric_map
-        head |= _head_of_profile(program, profile)
+        head |= _head_of_profile(profile, sources)
         arrays["map"] = np.array([one.cycles for one in cells.layers]).reshape(-1)
     if record is not None:
         record.require_program(program)
@@ -60,8 +61,7 @@ def wafer_columns(
     return Columns(head, arrays)
 
 
-def _head_of_program(program: Program) -> dict[str, Any]:
-    names = {source.name: number for number, source in enumerate(program.debug.sources)}
+def _head_of_program(program: Program, sources: Mapping[str, int]) -> dict[str, Any]:
     return {
         "program": digest_of(program),
         "arch": program.arch,
@@ -73,7 +73,7 @@ def _head_of_program(program: Program) -> dict[str, Any]:
         "threads": THREADS,
         "images": [program.label_of(number) for number in range(len(program.images))],
         "sources": [(one.name, one.text) for one in program.debug.sources],
-        "places": [(names.get(one.file, -1), one.line, one.function) for one in program.places],
+        "places": [(sources.get(one.file, -1), one.line, one.function) for one in program.places],
         "routes": [[_route(*one) for one in own] for own in program.routes],
         "colors": _color_names(program),
     }
@@ -107,14 +107,13 @@ def _color_names(program: Program) -> list[list[str]]:
     return [sorted(own) for own in names]
 
 
-def _head_of_profile(program: Program, profile: Profile) -> dict[str, Any]:
-    numbers = {one.name: number for number, one in enumerate(program.debug.sources)}
+def _head_of_profile(profile: Profile, sources: Mapping[str, int]) -> dict[str, Any]:
     return {
         "cycles": profile.cycles,
         "failure": profile.failure,
         "pe_cycles": profile.pe_cycles,
         "lines": [
-            (numbers[file], line.number, *line.amounts, line.operations)
+            (sources[file], line.number, *line.amounts, line.operations)
             for file, lines in annotated_sources(profile).items()
             for line in lines
             if line.cycles
@@ -131,8 +130,7 @@ def _head_of_profile(program: Program, profile: Profile) -> dict[str, Any]:
 def _add_record(
     program: Program, record: Record, head: dict[str, Any], arrays: dict[str, Array]
 ) -> None:
-    end = record.events(EventKind.END)
-    cycles = int(end.cycle[-1]) if len(end) else 0
+    end, cycles = record.events(EventKind.END), end_of(record)
     head["cycles"], head["is_cut"] = cycles, not len(end) or bool(end.number[-1])
     head["host"] = list(_host(record, cycles))
     num_pes = program.width * program.height

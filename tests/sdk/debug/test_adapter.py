@@ -245,7 +245,9 @@ def test_a_value_that_is_set_is_used(client: Client) -> None:
     at_loop(client)
     pair = listed(client, "Globals")["half"]
     told = client.ask("setVariable", variablesReference=pair["of"], name="half", value="8.5")
+    warned = client.event("output")["output"]
     client.go("continue")
+    assert warned.startswith("from here on it is another run")
     assert told == {"value": "8.5"}
     assert client.ask("evaluate", expression="half")["result"] == "10.5"
 

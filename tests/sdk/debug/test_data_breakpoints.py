@@ -7,7 +7,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.debug.session import Debugger, Reason
+from openwafer.sdk.debug import Debugger, Reason
 from tests.sdk.debug.written_words import NUM_WORDS, debugger_of, line_of, written
 
 CHANGE = re.compile(r"(\S+): (\S+) -> (\S+), by (.*)")

@@ -8,7 +8,7 @@ import pytest
 import openwafer.sdk as wafer
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.debug.session import Debugger, Halt, Reason
+from openwafer.sdk.debug import Debugger, Halt, Reason
 from openwafer.sdk.host import journal as journals
 from tests.sdk.debug.running_sum import debugged, debugger_of, line_of, ran
 
@@ -181,13 +181,25 @@ def test_a_journal_of_another_program_is_refused(tmp_path: Path, folder: Path) -
         Debugger(program, journals.read(folder / "run.journal"))
 
 
-def test_a_way_back_that_fails_leaves_what_is_told_as_it_was(tmp_path: Path) -> None:
-    ran(tmp_path)
-    debugger, told = debugger_of(tmp_path), list[str]()
-    debugger.tell = told.append
-    debugger.go_on()
-    debugger.breakpoints.add("pe.csl", line_of("total += square"), None, "w > 0", "")
-    with pytest.raises(OpenwaferError, match="nothing here is called w"):
-        debugger.go_back()
-    debugger.tell("heard")
-    assert told == ["heard"]
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_condition_that_cannot_be_worked_out_stops_the_run_and_is_told(
+    debugger: Debugger, *, is_back: bool
+) -> None:
+    if is_back:
+        debugger.go_on()
+    debugger.breakpoints.add("pe.csl", LOOP, None, "w > 0", "")
+    halt = debugger.go_back() if is_back else debugger.go_on()
+    assert line(debugger, halt) == LOOP
+    told = "its condition 'w > 0' cannot be worked out: nothing here is called w"
+    assert halt.text == f"PE ({halt.pe}, 0): {told}"
+
+
+def test_a_pause_gives_a_way_back_up_and_leaves_the_run_where_it_was(folder: Path) -> None:
+    debugger = debugger_of(folder, spacing=8)
+    debugger.breakpoints.add("pe.csl", RETURN)
+    halts = [debugger.go_on() for _ in range(4)]
+    state = digest(debugger)
+    debugger.pause()
+    assert replace(debugger.go_back(), reason=Reason.BREAKPOINT) == halts[-1]
+    assert (debugger.halt.reason, digest(debugger)) == (Reason.PAUSED, state)
+    assert debugger.go_back() == halts[-2]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from vcd.reader import ScalarChange, StringChange, TokenKind, VectorChange, tokenize
 
@@ -118,6 +119,13 @@ def test_the_command_writes_both_forms(folder: Path, tmp_path: Path, found: Time
         assert run_command(*words, tmp_path / name).out == f"written: {tmp_path / name}\n"
     assert (tmp_path / "run.vcd").read_text(encoding="utf-8") == vcd_text(found)
     assert "end it with .vcd, .json" in run_command(*words, tmp_path / "run.txt").err
+
+
+def test_a_record_that_was_cut_off_ends_with_its_last_event(folder: Path, record: Record) -> None:
+    is_kept = [kind != "end" for kind in record.table["kind"].to_pylist()]
+    cut = replace(record, table=record.table.filter(pa.array(is_kept)))
+    last = int(cut.events().cycle.max())
+    assert timeline(cut, wafer.load(folder / "out").program).end == last > 0
 
 
 def test_a_record_of_another_program_is_refused(folder: Path, record: Record) -> None:

@@ -2,7 +2,8 @@
 
 from openwafer.sdk.debug.adapter import Adapter
 from openwafer.sdk.debug.console import Console
+from openwafer.sdk.debug.halt import Halt, Reason
 from openwafer.sdk.debug.messages import Messages
-from openwafer.sdk.debug.session import Debugger, Halt, Reason
+from openwafer.sdk.debug.session import Debugger
 
 __all__ = ["Adapter", "Console", "Debugger", "Halt", "Messages", "Reason"]

@@ -12,12 +12,12 @@ from typing import Any, Final, TypeAlias
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.debug.breakpoints import FINDING, Breakpoint
+from openwafer.sdk.debug.halt import Halt, Reason
 from openwafer.sdk.debug.messages import Message, Messages
 from openwafer.sdk.debug.names import PeLook
-from openwafer.sdk.debug.session import Debugger, Halt, Reason
-from openwafer.sdk.debug.stack import Frame
+from openwafer.sdk.debug.session import OTHER_RUN, Debugger
+from openwafer.sdk.debug.stack import Site, sites_of
 from openwafer.sdk.debug.values import Value
-from openwafer.sdk.program.debug_info import Place
 
 Open: TypeAlias = Callable[[Mapping[str, Any]], Debugger]
 """Gives the debugger of what a client's launch asks for."""
@@ -113,7 +113,7 @@ class Adapter:
             for event in told_later:
                 self._messages.send(event)
         except OpenwaferError as refused:
-            self._messages.send(_event("output", category="stderr", output=f"{refused}\n"))
+            self._messages.send(self._told(str(refused), "stderr"))
             self._messages.send(self._stopped(self._now.halt))
 
     @property
@@ -129,15 +129,16 @@ class Adapter:
 
     def _on_launch(self, arguments: Message) -> Iterator[Message]:
         debugger = self._open_run(arguments)
-        debugger.tell = lambda text: self._messages.send(
-            _event("output", category="console", output=f"{text}\n")
-        )
+        debugger.tell = lambda text: self._messages.send(self._told(text))
         self._debugger = debugger
         self._focus = [self._number(*at) for at in arguments.get("focus", [])]
         yield {}
         yield _event("initialized")
 
     _on_attach = _on_launch
+
+    def _told(self, text: str, category: str = "console") -> Message:
+        return _event("output", category=category, output=f"{text}\n")
 
     def _on_configurationDone(self, _arguments: Message) -> Iterator[Message]:  # noqa: N802
         halt = self._now.halt
@@ -297,18 +298,11 @@ class Adapter:
         pe, shown = self._pe(arguments), []
         for depth, frame in enumerate(self._now.frames(pe)):
             number = pe * _FRAMES_OF_PE + depth + 1
-            shown += [self._frame(number, place, name) for place, name in self._sites(frame)]
+            shown += [self._frame(number, one) for one in sites_of(self._now.program, frame)]
         yield {"stackFrames": shown, "totalFrames": len(shown)}
 
-    def _sites(self, frame: Frame) -> Iterator[tuple[Place, str]]:
-        """The place where a function waits, and those of the expansions that it lies in."""
-        place = self._now.program.places[frame.place]
-        while place.call >= 0:
-            yield place, f"{place.inlined} (inlined)"
-            place = self._now.program.places[place.call]
-        yield place, frame.function.name
-
-    def _frame(self, number: int, place: Place, name: str) -> Message:
+    def _frame(self, number: int, site: Site) -> Message:
+        place, name = site.place, f"{site.function}{' (inlined)' * site.is_inlined}"
         sources = {one.name: one for one in self._now.program.debug.sources}
         source: Message = {"name": Path(place.file).name}
         if place.file in sources:
@@ -327,7 +321,7 @@ class Adapter:
         pe, look = self._look(arguments["frameId"])
         names = {
             "Locals": [one.name for one in look.locals()],
-            "Globals": look.globals(),
+            "Globals": [one.name for one in look.globals()],
         }
         scopes = [
             {
@@ -357,7 +351,10 @@ class Adapter:
         found = self._variables(arguments["variablesReference"], 0, None)
         (one,) = [one for one in found if one["name"] == arguments["name"]]
         pe, depth = self._frames[arguments["variablesReference"]]
+        was_changed = self._now.has_changed
         yield {"value": self._now.set(pe, one["evaluateName"], arguments["value"], depth)}
+        if not was_changed:
+            yield self._told(OTHER_RUN)
 
     def _on_exceptionInfo(self, _arguments: Message) -> Iterator[Message]:  # noqa: N802
         text = self._now.halt.text

@@ -2,20 +2,19 @@
 
 import cmd
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
 from openwafer.diagnostics import OpenwaferError, counted, error
 from openwafer.sdk.debug.breakpoints import FINDING, Breakpoint
-from openwafer.sdk.debug.session import Debugger, Halt, Reason
-from openwafer.sdk.debug.stack import Frame
+from openwafer.sdk.debug.halt import Halt, Reason
+from openwafer.sdk.debug.session import OTHER_RUN, Debugger
+from openwafer.sdk.debug.stack import sites_of
 from openwafer.sdk.program.debug_info import Place, Source
 from openwafer.sdk.program.sources import file_digest
 
 _AROUND: Final = 4
 """Lines that `list` shows before and behind the present one."""
-_OTHER_RUN: Final = "from here on it is another run: the host does what it did, whatever it gets"
 _MOST_PES: Final = 8
 _BREAK: Final = re.compile(
     r"(?P<what>.+?)(?:\s+at\s+(?P<at>\d+\s+\d+(?:\s+\d+\s+\d+)?))?"
@@ -211,15 +210,7 @@ class Console(cmd.Cmd):
             self._say(f"{self._debugger.name_of(self._pe)} runs no code")
         for depth, frame in enumerate(frames):
             mark = "*" if depth == self._depth else " "
-            self._say(f"{mark}{depth} {'; '.join(self._expansions(frame))}")
-
-    def _expansions(self, frame: Frame) -> Iterator[str]:
-        """The place where a function waits, and those of the expansions that it lies in."""
-        place = self._program.places[frame.place]
-        while place.call >= 0:
-            yield f"{place.file}:{place.line} ({place.inlined}, inlined)"
-            place = self._program.places[place.call]
-        yield str(place)
+            self._say(f"{mark}{depth} {'; '.join(map(str, sites_of(self._program, frame)))}")
 
     def do_up(self, _rest: str) -> None:
         """up: look at the function that called."""
@@ -250,7 +241,7 @@ class Console(cmd.Cmd):
         text = self._debugger.set(self._pe, name.strip(), value, self._depth)
         self._say(f"{name.strip()} = {text}")
         if not was_changed:
-            self._say(_OTHER_RUN)
+            self._say(OTHER_RUN)
 
     def do_locals(self, _rest: str) -> None:
         """locals: the function's parameters and variables."""

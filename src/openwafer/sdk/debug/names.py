@@ -65,9 +65,9 @@ class PeLook:
         words[at : at + len(content)] = content
         self._simulator.write(self._x, self._y, first, np.frombuffer(bytes(words), np.uint16))
 
-    def globals(self) -> list[str]:
-        """Names of the file's variables that lie in memory."""
-        return [one.name for one in self._globals if one.home is Home.MEMORY]
+    def globals(self, *homes: Home) -> list[VariableInfo]:
+        """The file's variables whose values are in some homes; in memory, where none is given."""
+        return [one for one in self._globals if one.home in (homes or (Home.MEMORY,))]
 
     def locals(self) -> list[VariableInfo]:
         """The function's parameters and variables in scope, the innermost scope last."""

@@ -7,21 +7,22 @@ from how many statements a PE has begun.
 
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Final, TypeAlias
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 from greenlet import GreenletExit, greenlet
 
 from openwafer import json_files
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.sdk.arch.generation import WORD_BYTES
 from openwafer.sdk.codegen.native import NativeCode
 from openwafer.sdk.debug.breakpoints import FINDING, Arrival, Breakpoint, Breakpoints, Seen
+from openwafer.sdk.debug.changes import ITS_CODE, change_of, writer_of
+from openwafer.sdk.debug.halt import Decide, Halt, Reason, never
 from openwafer.sdk.debug.names import PeLook
+from openwafer.sdk.debug.snapshots import Kept, Snapshots
 from openwafer.sdk.debug.stack import Frame, frames_of
 from openwafer.sdk.debug.values import Value
 from openwafer.sdk.fabric import EventKind, Standing
@@ -36,67 +37,9 @@ from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.program.debug_info import FrameTable
 from openwafer.sdk.program.program import Program, with_frames
 
-_ITS_CODE: Final = "its code"
 _IN_BRACES: Final = re.compile(r"\{([^}]*)\}")
-_BACK: Final = (1 << 7, 1 << 11, 1 << 15)
-"""Cycles that are looked through for the last hit before all since a snapshot are."""
-SNAPSHOT_SECONDS: Final = 0.1
-"""How long the run goes on between two snapshots, as it was the first time."""
-
-
-class Reason(Enum):
-    """Why a run stands still."""
-
-    START = "at the start"
-    BREAKPOINT = "at a breakpoint"
-    STEP = "behind a step"
-    CYCLE = "at a cycle"
-    PAUSED = "paused"
-    END = "at the end"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class Halt:
-    """Where a run stands.
-
-    Attributes:
-        cycle: the present one.
-        pe: number of the PE whose code has stopped; None where none has.
-        place: of the statement that comes next there.
-        statement: how many it has begun.
-            -1 where the cycle is over.
-        breakpoints: numbers of those that it, and others, have come to.
-        others: numbers of PEs that have come to a breakpoint in the same cycle.
-        text: of the error that ended the run, or what was changed and by whom.
-    """
-
-    reason: Reason
-    cycle: int
-    pe: int | None = None
-    place: int = -1
-    statement: int = -1
-    breakpoints: tuple[int, ...] = ()
-    others: tuple[int, ...] = ()
-    text: str = ""
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """A snapshot: of which operation it is, and where that stood."""
-
-    cycle: int
-    operation: int
-    standing: Standing
-
-
-Decide: TypeAlias = Callable[[Seen], Halt | None]
-"""Says of what is seen whether the run stands still; None lets it go on."""
-
-
-def _never(_seen: Seen) -> Halt | None:
-    """Stand still nowhere."""
-    return None
+OTHER_RUN: Final = "from here on it is another run: the host does what it did, whatever it gets"
+"""Is told where a value has been set."""
 
 
 class Debugger:
@@ -139,13 +82,12 @@ class Debugger:
         )
         self._hub = greenlet.getcurrent()
         self._operation = 0
-        self._decide: Decide = _never
-        self._spacing = spacing
-        self._most_snapshots = most_snapshots
-        self._kept = [_Kept(0, 0, self.simulator.standing())]
-        self._looked_at = time.perf_counter()
+        self._decide: Decide = never
+        self._kept = Snapshots(self._kept_now(), spacing, most_snapshots)
         self._arrivals: list[Arrival] = []
         self._is_to_pause = threading.Event()
+        self._may_pause = True
+        self._refusals: list[str] = []
         self._failures: list[str] = []
         self.has_changed = False
         self.tell: Callable[[str], None] = lambda _text: None
@@ -213,25 +155,27 @@ class Debugger:
         return tuple(self.simulator.stepping.changes(pes))
 
     def _keep_later(self) -> None:
-        """Ask for a snapshot some cycles on, as many as take SNAPSHOT_SECONDS by what was seen."""
-        self.simulator.look_at(self.simulator.cycle + self._spacing, self._keep)
+        self.simulator.look_at(self.simulator.cycle + self._kept.spacing, self._keep)
 
     def _keep(self) -> None:
-        now = time.perf_counter()
-        seconds = now - self._looked_at
-        factor = min(8.0, max(0.125, SNAPSHOT_SECONDS / max(seconds, 1e-6)))
-        self._spacing = max(1, int(self._spacing * factor))
-        if self.simulator.cycle > self._kept[-1].cycle:
-            standing = self.simulator.standing()
-            self._kept.append(_Kept(self.simulator.cycle, self._operation, standing))
-        if len(self._kept) > self._most_snapshots:
-            del self._kept[1:-1:2]
-            self._spacing *= 2
-        self._looked_at = time.perf_counter()
+        self._kept.space()
+        if self.simulator.cycle > self._kept.last_cycle:
+            self._kept.add(self._kept_now())
+        self._kept.begin()
         self._keep_later()
-        if self._is_to_pause.is_set():
-            self._is_to_pause.clear()
-            self._hub.switch(Halt(Reason.PAUSED, self.simulator.cycle))
+        paused = self._paused() if self._may_pause else None
+        if paused is not None:
+            self._hub.switch(paused)
+
+    def _paused(self) -> Halt | None:
+        """The halt of a pause that was asked for, which is over by that."""
+        if not self._is_to_pause.is_set():
+            return None
+        self._is_to_pause.clear()
+        return Halt(Reason.PAUSED, self.simulator.cycle)
+
+    def _kept_now(self) -> Kept:
+        return Kept(self.simulator.cycle, self._operation, self.simulator.standing())
 
     def pause(self) -> None:
         """Let the run stand still soon: where the next snapshot is due; any thread may ask."""
@@ -249,7 +193,7 @@ class Debugger:
     @property
     def snapshot_bytes(self) -> int:
         """How much memory the snapshots take."""
-        return sum(one.standing.moment.machine.num_bytes for one in self._kept)
+        return self._kept.num_bytes
 
     # Forwards.
 
@@ -258,12 +202,11 @@ class Debugger:
         if self._run.dead:
             return self.halt
         self._decide = decide
-        self._looked_at = time.perf_counter()
+        self._kept.begin()
         try:
             self.halt = self._run.switch()
-            self.go_unpaused()
         except KeyboardInterrupt:
-            self._go_back(self._kept_before(self.simulator.cycle)[0])
+            self._go_back(self._kept.before(self.simulator.cycle)[0])
             raise
         return self.halt
 
@@ -289,12 +232,13 @@ class Debugger:
 
     def _at_breakpoint(self, seen: Seen) -> Halt | None:
         """The halt of the first PE that is at a breakpoint, with those of all."""
+        self._refusals.clear()
         hits = self.breakpoints.hit(seen, self)
         if not hits:
             return None
         numbers = sorted({number for one in hits.values() for number in one})
         pe, *others = sorted(hits, key=lambda pe: pe not in seen.stopped)
-        told = "\n".join(self._told_changes(seen, numbers))
+        told = "\n".join([*self._told_changes(seen, numbers), *self._refusals])
         if pe in seen.stopped:
             halt = self._at(Reason.BREAKPOINT, pe, seen.stopped[pe], numbers)
         else:
@@ -304,31 +248,13 @@ class Debugger:
 
     def _told_changes(self, seen: Seen, numbers: Sequence[int]) -> Iterator[str]:
         """What has changed the values of breakpoints: before, now, and by whom."""
+        stepping = self.simulator.stepping
         for one in self.breakpoints:
             changes = [change for change in seen.changes if change.word in one.words]
-            if one.number in numbers and changes and one.value is not None:
-                pe, address = changes[0].word.pe, one.value.address
-                look = self.look(pe)
-                now = look.values.again(one.value)
-                before = bytearray(now.content)
-                for change in changes:
-                    for k, byte in enumerate(change.before.to_bytes(WORD_BYTES, "little")):
-                        at = WORD_BYTES * change.word.address + k - (address or 0)
-                        if 0 <= at < len(before):
-                            before[at] = byte
-                old = look.values.text(replace(now, content=bytes(before)))
-                new, name = look.values.text(now), one.name.removesuffix(" changes")
-                yield f"{name}: {old} -> {new}, by {self._writer(changes[0], seen)}"
-
-    def _writer(self, change: Change, seen: Seen) -> str:
-        """Who has changed a word just now."""
-        if seen.host is not None:
-            operation = self._journal.entries[seen.host].operation
-            return f"operation {seen.host} of the host ({type(operation).__name__})"
-        for beat in self.simulator.stepping.beats_to(change.word):
-            where = self.program.text_of_place(beat.place)
-            return f"microthread {beat.slot}: @{beat.operation}, at {where}"
-        return _ITS_CODE
+            if one.number in numbers and changes:
+                told = change_of(one, changes, self.look(changes[0].word.pe).values)
+                writer = writer_of(changes[0], seen, self.program, self._journal, stepping)
+                yield f"{told}, by {writer}"
 
     def go_on(self) -> Halt:
         """Run until a breakpoint, or to the end."""
@@ -341,8 +267,8 @@ class Debugger:
         """
         decide: Decide = self._at_breakpoint
         if cycle < self.simulator.cycle:
-            self._go_back(self._kept_before(cycle)[0])
-            decide = _never
+            self._go_back(self._kept.before(cycle)[0])
+            decide = never
         self._stand_at(cycle)
         return self._go_on(decide)
 
@@ -389,7 +315,7 @@ class Debugger:
 
     # Backwards.
 
-    def _go_back(self, kept: _Kept) -> None:
+    def _go_back(self, kept: Kept) -> None:
         """Make the run what it was at a snapshot."""
         if self._run:
             self._run.throw(GreenletExit)
@@ -401,21 +327,6 @@ class Debugger:
         self._changes(None)
         self._await_cycles()
 
-    def _kept_before(self, cycle: int) -> list[_Kept]:
-        """Snapshots that are not behind a cycle, the last one first."""
-        return [one for one in reversed(self._kept) if one.cycle <= cycle]
-
-    def _stretches_before(self, cycle: int) -> Iterator[tuple[_Kept, int]]:
-        """Where to look for a hit: from a cycle on, behind a snapshot; the nearest first.
-
-        Hits cost more than cycles, so the last cycles are looked through before all are.
-        """
-        for kept in self._kept_before(cycle):
-            for back in _BACK:
-                if cycle - back > kept.cycle:
-                    yield kept, cycle - back
-            yield kept, kept.cycle
-
     def _run_to_statement(self, pe: int, statement: int) -> Halt:
         """Run to where a PE has begun so many statements, past all breakpoints."""
         stepping = self.simulator.stepping
@@ -426,15 +337,24 @@ class Debugger:
             return self._at(Reason.STEP, pe, seen.stopped[pe]) if is_there else None
 
         try:
-            with self.breakpoints.only():
+            with self.breakpoints.only(), self._unpaused():
                 return self._go_on(decide)
         finally:
             stepping.stop_before(-1, 0)
 
+    @contextmanager
+    def _unpaused(self) -> Iterator[None]:
+        """Let a way that is short come to its end: a pause that is asked for waits."""
+        may_pause, self._may_pause = self._may_pause, False
+        try:
+            yield
+        finally:
+            self._may_pause = may_pause
+
     def step_back(self, pe: int) -> Halt:
         """Go back to the statement that the PE has begun last, or to the start."""
         target = self.simulator.stepping.statements(pe) - 1
-        for kept in self._kept_before(self.halt.cycle):
+        for kept in self._kept.before(self.halt.cycle):
             self._go_back(kept)
             if self.simulator.stepping.statements(pe) <= target:
                 return self._run_to_statement(pe, target)
@@ -443,21 +363,26 @@ class Debugger:
     def go_back(self, *, may_be_here: bool = False) -> Halt:
         """Go back to the last breakpoint before, or to the start.
 
-        One that the run has come to just now is before only where it may be here.
+        One that the run has come to just now is before only where it may be here. A pause gives the
+        search up: the run stands where it stood.
         """
         here, counts = self.halt, [one.hits for one in self.breakpoints]
         tell, self.tell = self.tell, lambda _text: None
         try:
-            for kept, first in self._stretches_before(here.cycle):
+            for kept, first in self._kept.stretches_before(here.cycle):
                 self._go_back(kept)
                 if self._is_past(here):
                     continue
                 if first > kept.cycle:
-                    with self.breakpoints.only():
+                    with self.breakpoints.only(), self._unpaused():
                         self._stand_at(first)
-                        self._go_on(_never)
+                        self._go_on(never)
                 found = self._last_hit_before(here, may_be_here=may_be_here)
+                is_given_up = self.halt.reason is Reason.PAUSED and self.halt is not here
                 self._go_back(kept)
+                if is_given_up:
+                    self._run_to(replace(here, reason=Reason.PAUSED))
+                    break
                 if found is not None:
                     self._run_to(found)
                     break
@@ -482,16 +407,18 @@ class Debugger:
             found = self.halt
             if found.reason is not Reason.START:
                 found = self.go_back(may_be_here=True)
+        if found.reason is Reason.PAUSED:
+            return f"paused before it was found what has changed {name}"
         if found.reason is Reason.START:
             return f"nothing has changed {name} since the run began"
-        if found.text.endswith(_ITS_CODE):
+        if found.text.endswith(ITS_CODE):
             # What it has begun last: it has not come to another statement since.
             before = self.step_back(pe)
             return f"{found.text}, at {self.program.places[before.place]}"
         if found.cycle:
             self.run_to_cycle(found.cycle - 1)
         else:
-            self._go_back(self._kept[0])
+            self._go_back(self._kept.start)
         return found.text
 
     def _run_to(self, halt: Halt) -> None:
@@ -500,7 +427,8 @@ class Debugger:
             self._run_to_statement(halt.pe, halt.statement)
         else:
             self._stand_at(halt.cycle)
-            self._go_on(_never)
+            with self._unpaused():
+                self._go_on(never)
         self.halt = halt
 
     def _last_hit_before(self, here: Halt, *, may_be_here: bool) -> Halt | None:
@@ -521,7 +449,8 @@ class Debugger:
             is_end = hit is not None and hit.statement < 0 and hit.cycle >= here.cycle
             if hit is not None and (may_be_here or not (is_at_end and is_end)):
                 found = hit
-            return here if is_here else None
+            # Hits are what takes long.
+            return here if is_here else self._paused()
 
         try:
             self._go_on(decide)
@@ -562,9 +491,7 @@ class Debugger:
         look.write(value, content)
         self.has_changed = True
         self._changes(None)
-        now = self.simulator.cycle
-        self._kept = [one for one in self._kept if one.cycle < now or one.cycle == 0]
-        self._kept.append(_Kept(now, self._operation, self.simulator.standing()))
+        self._kept.end_with(self._kept_now())
         return look.values.text(look.values.again(value))
 
     def number_of(self, x: int, y: int) -> int:
@@ -596,5 +523,13 @@ class Debugger:
         self.tell(f"{self.name_of(pe)}, cycle {self.simulator.cycle:,}: {text}")
 
     def holds(self, condition: str, pe: int) -> bool:
-        """Whether a condition holds on a PE that has stopped."""
-        return self.look(pe).evaluator.holds(condition)
+        """Whether a condition holds on a PE that has stopped.
+
+        One that cannot be worked out does: the run stops there, and says why.
+        """
+        try:
+            return self.look(pe).evaluator.holds(condition)
+        except OpenwaferError as refused:
+            told = f"{self.name_of(pe)}: its condition {refused.diagnostics[0].message}"
+            self._refusals = list(dict.fromkeys([*self._refusals, told]))
+            return True

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from openwafer.sdk.program.debug_info import BY_NUMBER, FrameInfo, FunctionInfo, Resume
+from openwafer.sdk.program.debug_info import BY_NUMBER, FrameInfo, FunctionInfo, Place, Resume
 from openwafer.sdk.program.program import Program
 
 ReadWord: TypeAlias = Callable[[int], int]
@@ -45,6 +45,29 @@ def frames_of(program: Program, image: int, read: ReadWord) -> list[Frame]:
     `program` has the frames of the code that runs (:func:`~..program.with_frames`).
     """
     return list(_outermost_first(program, image, read))[::-1]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A line of a stack: where a function waits, or where what is expanded there was called."""
+
+    place: Place
+    function: str
+    is_inlined: bool = False
+
+    def __str__(self) -> str:
+        """As people read it."""
+        inlined = ", inlined" if self.is_inlined else ""
+        return f"{self.place.file}:{self.place.line} ({self.function}{inlined})"
+
+
+def sites_of(program: Program, frame: Frame) -> Iterator[Site]:
+    """The place where a function waits, and those of the expansions that it lies in."""
+    place = program.places[frame.place]
+    while place.call >= 0:
+        yield Site(place, place.inlined, is_inlined=True)
+        place = program.places[place.call]
+    yield Site(place, frame.function.name)
 
 
 def _outermost_first(program: Program, number: int, read: ReadWord) -> Iterator[Frame]:

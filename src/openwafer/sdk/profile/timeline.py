@@ -83,7 +83,6 @@ def timeline(record: Record, program: Program) -> Timeline:
     Raises OpenwaferError where the record is damaged, or of another program.
     """
     record.require_program(program)
-    (end,) = record.events(EventKind.END).cycle[-1:] or (0,)
     landings = record.events(EventKind.LANDING)
     words = (landings.data & _WORD).tolist()
     places = (landings.x.tolist(), landings.y.tolist(), landings.color.tolist())
@@ -92,8 +91,14 @@ def timeline(record: Record, program: Program) -> Timeline:
         tuple(sorted(spans, key=lambda one: (one.begin, one.x, one.y, one.thread))),
         tuple(_depths(record)),
         tuple(zip(*places, landings.cycle.tolist(), words, strict=True)),
-        int(end),
+        end_of(record),
     )
+
+
+def end_of(record: Record) -> int:
+    """The cycle of a record's end; of one that was cut off, of its last event."""
+    ends = record.events(EventKind.END).cycle
+    return int(ends[-1]) if ends.size else int(record.events().cycle.max(initial=0))
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ def operations_of(record: Record) -> Spans:
 def _spans(record: Record, begin: EventKind, end: EventKind) -> Spans:
     """What one thread does is one behind the other, so its first end is that of its first begin."""
     begins, ends = record.events(begin), record.events(end)
-    (last,) = record.events(EventKind.END).cycle[-1:] or (0,)
+    last = end_of(record)
     found = partners(*(_threads(one, record.head.height) for one in (begins, ends)))
     return Spans(begins, np.append(ends.cycle, last)[found])
 
