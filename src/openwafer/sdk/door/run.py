@@ -86,6 +86,35 @@ class Run:
         words = element.to_words(values, shape).reshape(region.shape)
         self._runtime.copy_to_device(self._runtime.get_id(name), words, region, element.data_type)
 
+    def read(self, name: str, num_elements: int) -> NDArray[Any]:
+        """The first elements of a variable on all PEs: (rows, columns, elements).
+
+        A pointer's are those behind where it points at that time, which `run[name]` takes all of.
+
+        Args:
+            name: of the exported variable or pointer.
+            num_elements: of each PE.
+        """
+        element = self._element(name)
+        region = self._region(ALL, ALL, num_elements)
+        taken: list[NDArray[np.uint32]] = []
+        self._runtime.copy_from_device(
+            taken.append, self._runtime.get_id(name), region, element.data_type
+        )
+        return element.from_words(taken[0])
+
+    def write(self, name: str, values: NDArray[Any]) -> None:
+        """Write the first elements of a variable on all PEs; see :meth:`read`.
+
+        Args:
+            name: of the exported variable or pointer.
+            values: (rows, columns, elements).
+        """
+        element = self._element(name)
+        region = self._region(ALL, ALL, values.shape[-1])
+        words = element.to_words(values, region.shape)
+        self._runtime.copy_to_device(self._runtime.get_id(name), words, region, element.data_type)
+
     def launch(self, function: str, *arguments: float) -> None:
         """Start an exported function on every PE that exports it, and do not wait for its end.
 

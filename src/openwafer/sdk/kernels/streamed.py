@@ -9,7 +9,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.generation import GENERATIONS, WORD_BYTES, Arch
 from openwafer.sdk.arch.pace import load_cycles, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import QUIET, Param
@@ -33,7 +33,7 @@ from openwafer.sdk.kernels.running import (
     cycles_of,
     known_arch,
 )
-from openwafer.sdk.kernels.sparse_tiles import Dealing, canonical, deal
+from openwafer.sdk.kernels.sparse_tiles import Dealing, Ints, canonical, deal
 from openwafer.sdk.kernels.weight_streams import WeightStreams
 
 _COLOR: Final = 0
@@ -227,9 +227,22 @@ class StreamedPlan:
             return Result(y, cycles_of(run, self.arch))
 
     def _streams(self) -> list[tuple[NDArray[np.uint32], NDArray[np.bool_]]]:
-        place_words = self.tokens * self.precision.given.itemsize // 2
         streams = self.streams
-        return streams.of_ports(streams.words(streams.matrix.data, place_words))
+        return streams.of_ports(streams.words(streams.matrix.data, self.places(self.element_words)))
+
+    @property
+    def element_words(self) -> int:
+        """Words of memory of an element."""
+        return self.precision.given.itemsize // WORD_BYTES
+
+    def places(self, element_words: int) -> Ints:
+        """Of features in a PE's memory, in words of it.
+
+        Args:
+            element_words: of what lies there for each token.
+        """
+        places: Ints = self.streams.by_features.place * (self.tokens * element_words)
+        return places
 
     def spread(self, values: NDArray[Any], dealing: Dealing) -> NDArray[Any]:
         """Rows of a matrix on PEs: (rows of PEs, columns of PEs, elements)."""
@@ -259,6 +272,8 @@ class StreamedPlan:
             "own_outputs": self.own_outputs,
             "depth": self.depth,
             "is_widened": self.precision.is_widened,
+            "has_forward": True,
+            "has_gradient": False,
         }
 
 
@@ -288,7 +303,7 @@ def plan_streamed(
     generation, numbers = known_arch(arch), named_precision(precision)
     check_rectangle(*size, generation)
     _check(numbers, num_tokens, size, streaming)
-    matrix = canonical(_all_stored(w), numbers)
+    matrix = canonical(all_stored(w), numbers)
     folds = range(1, _MOST_FOLD + 1) if streaming.fold is None else (streaming.fold,)
     plans = [
         _planned(matrix, num_tokens, size, generation, numbers, replace(streaming, fold=fold))
@@ -332,7 +347,7 @@ def _check(
         )
 
 
-def _all_stored(w: Any) -> Any:
+def all_stored(w: Any) -> Any:
     """An array as a sparse matrix that stores its zeros, too."""
     if not isinstance(w, np.ndarray) or w.ndim != 2:
         return w
@@ -353,8 +368,8 @@ def _planned(
     fold = streaming.fold or 1
     rows = size[0] // fold
     counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
-    by_features = deal(counts, rows) if streaming.is_sorted else _in_turns(matrix.shape[1], rows)
-    by_outputs = _in_turns(matrix.shape[0], rows)
+    by_features = deal(counts, rows) if streaming.is_sorted else in_turns(matrix.shape[1], rows)
+    by_outputs = in_turns(matrix.shape[0], rows)
     band = ceil(rows / streaming.num_ports)
     streams = WeightStreams(matrix, by_features, by_outputs, rows, band, precision)
     tokens = tile_length(num_tokens, size[1] * fold, 8 if precision.is_widened else 4)
@@ -368,8 +383,8 @@ def _planned(
     return next((plan for plan in plans if plan.memory_bytes <= MEMORY_BYTES), plans[-1])
 
 
-def _in_turns(count: int, num_parts: int) -> Dealing:
-    """One after the other to all parts."""
+def in_turns(count: int, num_parts: int) -> Dealing:
+    """Deal rows or columns one after the other to all parts."""
     place, part = np.divmod(np.arange(count), num_parts)
     return Dealing(part, place, ceil(count / num_parts))
 

@@ -29,8 +29,8 @@ _DEPTH: Final = 4
 """Outputs whose gradients may wait on a PE, a power of two."""
 _OUT_COLORS: Final = range(4, 20)
 """On which gradients of weights leave, one for each row of a port."""
-_BRANCH_CYCLES: Final = 8
-"""Of the choice of a buffer, in a task of the forward pass."""
+_SUM_WORDS: Final = 2
+"""Of memory, of a sum of f32."""
 _DELTA_CYCLES: Final = 150
 """Of two tasks' instructions for an output, of a turn and of what they wait for."""
 _ASKED_CYCLES: Final = 15
@@ -57,11 +57,11 @@ def streamed_delta(plan: StreamedPlan, dy: NDArray[Any], *, check: bool = False)
     """
     _check_dy(plan, dy)
     _check_pass(plan, is_gradient=False)
-    program = compiled("streamed_backward", plan.arch, _params(plan, is_gradient=False))
+    program = compiled("streamed", plan.arch, _params(plan, is_gradient=False))
     with program.run(replace(QUIET, edge=plan.edge), check=check) as run:
         run["DY"] = plan.spread(dy, plan.streams.by_outputs)
         run.launch("main")
-        _send(plan, run, plan.streams.words(plan.streams.matrix.data, 2 * plan.tokens))
+        _send(plan, run, plan.streams.words(plan.streams.matrix.data, plan.places(_SUM_WORDS)))
         dx = plan.collected(run["DX"], plan.streams.by_features)
         return Result(dx, cycles_of(run, plan.arch))
 
@@ -91,12 +91,12 @@ def streamed_gradient(
     streams = plan.streams
     colors = tuple(_OUT_COLORS[: streams.band])
     ports = tuple(replace(port, out=colors[: streams.rows - port.y]) for port in plan.edge.ports)
-    program = compiled("streamed_backward", plan.arch, _params(plan, is_gradient=True))
+    program = compiled("streamed", plan.arch, _params(plan, is_gradient=True))
     with program.run(replace(QUIET, edge=Edge(ports)), check=check) as run:
         run["X"] = plan.spread(x, streams.by_features)
         run["DY"] = plan.spread(dy, streams.by_outputs)
         run.launch("main")
-        _send(plan, run, streams.place_words(plan.tokens * plan.precision.given.itemsize // 2))
+        _send(plan, run, streams.place_words(plan.places(plan.element_words)))
         values = np.zeros(streams.matrix.nnz, np.float32)
         for row in range(streams.rows):
             number, in_band = divmod(row, streams.band)
@@ -112,9 +112,9 @@ def delta_cycles(plan: StreamedPlan) -> int:
     """Predicted cycles of :func:`streamed_delta`."""
     of_weight = plan.weight_cycles
     if plan.precision.is_widened:
-        # Sums of two a beat are updated in place, and no task looks for the other buffer.
+        # Sums of two a beat are updated in place.
         of_weight += operation_cycles("fmachs", plan.tokens, plan.arch, takes_turns=True)
-        of_weight -= operation_cycles("fmachs", plan.tokens, plan.arch) + _BRANCH_CYCLES
+        of_weight -= operation_cycles("fmachs", plan.tokens, plan.arch)
     return plan.pass_cycles(of_weight, plan.tokens + _DELTA_CYCLES)
 
 
@@ -152,8 +152,7 @@ def gradient_bound(plan: StreamedPlan, x: NDArray[Any], dy: NDArray[Any]) -> NDA
 
 
 def _params(plan: StreamedPlan, *, is_gradient: bool) -> dict[str, Param]:
-    shared = {name: value for name, value in plan.params.items() if name != "fold"}
-    return {**shared, "depth": _DEPTH, "is_gradient": is_gradient}
+    return {**plan.params, "depth": _DEPTH, "has_forward": False, "has_gradient": is_gradient}
 
 
 def _send(plan: StreamedPlan, run: Run, words: Words) -> None:

@@ -75,26 +75,29 @@ class WeightStreams:
         """A place and a value of 16 bits share one."""
         return self.precision.given.itemsize // WORD_BYTES
 
-    def words(self, values: NDArray[np.float32], place_words: int) -> Words:
+    def words(self, values: NDArray[np.float32], places: Ints) -> Words:
         """Wavelets of the non-zeros in :attr:`order`: (non-zeros, wavelets of each).
 
         Args:
             values: of the non-zeros, as in :attr:`matrix`.
-            place_words: words of memory from a feature to the next one.
+            places: of features, in words of memory.
         """
         given = values.astype(self.precision.given)[self.order]
-        columns = self.matrix.indices[self.order]
-        places = (self.by_features.place[columns] * place_words).astype(np.uint32)
+        at = self._in_order(places)
         if self.wavelets_of_weight == 1:
-            tagged: Words = places << 16 | given.view(np.uint16)
+            tagged: Words = at << np.uint32(16) | given.view(np.uint16)
             return tagged[:, None]
-        return np.stack([places, given.view(np.uint32)], axis=1)
+        return np.stack([at, given.view(np.uint32)], axis=1)
 
-    def place_words(self, place_words: int) -> Words:
+    def place_words(self, places: Ints) -> Words:
         """Wavelets of the places alone, in :attr:`order`: (non-zeros, 1)."""
-        places = self.by_features.place[self.matrix.indices[self.order]] * place_words
-        words: Words = places.astype(np.uint32)
-        return words[:, None]
+        at = self._in_order(places)
+        narrow: Words = at << np.uint32(16)
+        return (narrow if self.wavelets_of_weight == 1 else at)[:, None]
+
+    def _in_order(self, places: Ints) -> Words:
+        at: Words = places[self.matrix.indices[self.order]].astype(np.uint32)
+        return at
 
     def of_row(self, row: int) -> Ints:
         """Non-zeros of a row of PEs in the order in which they enter it, as in :attr:`matrix`."""

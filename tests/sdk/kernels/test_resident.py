@@ -1,0 +1,110 @@
+"""Layers whose activations stay on the wafer between passes, against numpy."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk.kernels.precision import bound_of_products
+from openwafer.sdk.kernels.resident import Resident, Weights, plan_resident
+
+TOKENS, FIRST, HIDDEN, LAST = 6, 9, 13, 5
+
+
+@pytest.fixture(scope="module", params=["wse3", pytest.param("wse2", marks=pytest.mark.slow)])
+def wafer(request: pytest.FixtureRequest) -> Iterator[Resident]:
+    resident = Resident(plan_resident((3, 2), TOKENS, HIDDEN, arch=request.param, num_ports=2))
+    yield resident
+    resident.close()
+
+
+def normal(*shape: int, seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def check(found: NDArray[Any], a: NDArray[Any], b: NDArray[Any], more: Any = 0.0) -> None:
+    """See that a product was made up to the bound of all its roundings."""
+    exact = a.astype(np.float64) @ b.astype(np.float64) + more
+    roundings = a.shape[1] + 8
+    bound = bound_of_products(a, b, roundings, roundings, np.dtype(np.float32))
+    assert (np.abs(found - exact) <= bound + 2.0**-20 * np.abs(more)).all()
+
+
+def test_what_is_held_comes_back(wafer: Resident) -> None:
+    for features in (1, FIRST, HIDDEN):
+        x = normal(features, TOKENS)
+        held = wafer.hold(x)
+        assert (wafer.values(held) == x).all()
+        wafer.release(held)
+
+
+def test_all_passes_of_a_layer_with_bias_are_numpys_up_to_their_bounds(wafer: Resident) -> None:
+    w, bias, x, dy = normal(HIDDEN, FIRST), normal(HIDDEN), normal(FIRST, TOKENS), normal(13, 6)
+    weights = Weights.of(w, wafer.plan, has_bias=True)
+    held = [wafer.hold(one) for one in (x, dy)]
+    y = wafer.forward(weights, weights.values(w.ravel(), bias), held[0])
+    check(wafer.values(y), w, x, bias[:, None])
+    dx = wafer.delta(weights, w.ravel(), held[1])
+    check(wafer.values(dx), w.T, dy)
+    gradients = wafer.gradient(weights, *held)
+    check(gradients[~weights.is_of_bias].reshape(w.shape), dy, x.T)
+    check(gradients[weights.is_of_bias][:, None], dy, np.ones((TOKENS, 1)))
+    for one in (*held, y, dx):
+        wafer.release(one)
+
+
+def sparse_layer() -> tuple[NDArray[np.float32], scipy.sparse.csr_array]:
+    """Weights whose smaller values are zeros, and what is left of them."""
+    w = normal(LAST, HIDDEN, seed=1) * (normal(LAST, HIDDEN, seed=3) > 0.8)
+    return w, scipy.sparse.csr_array(w)
+
+
+def test_activations_stay_between_layers_of_different_shapes(wafer: Resident) -> None:
+    w1, (w2, sparse), x = normal(HIDDEN, FIRST), sparse_layer(), normal(FIRST, TOKENS, seed=2)
+    layers = [Weights.of(w, wafer.plan, has_bias=False) for w in (w1, sparse)]
+    hidden = wafer.relu(wafer.forward(layers[0], w1.ravel(), wafer.hold(x)))
+    on_host = wafer.values(hidden)
+    assert (on_host == np.maximum(on_host, 0)).all()
+    check(wafer.values(wafer.forward(layers[1], sparse.data, hidden)), w2, on_host)
+    dy = wafer.hold(normal(LAST, TOKENS, seed=4))
+    back = wafer.relu_delta(hidden, wafer.delta(layers[1], sparse.data, dy))
+    assert ((wafer.values(back) == 0) | (on_host > 0)).all()
+    entries = sparse.tocoo()
+    found = np.zeros(w2.shape, np.float32)
+    found[entries.row, entries.col] = wafer.gradient(layers[1], hidden, dy)
+    check(np.where(w2 != 0, found, wafer.values(dy) @ on_host.T), wafer.values(dy), on_host.T)
+
+
+def test_only_weights_that_are_stored_enter_and_take_cycles(wafer: Resident) -> None:
+    w, x = normal(HIDDEN, HIDDEN), wafer.hold(normal(HIDDEN, TOKENS))
+    sparse = scipy.sparse.csr_array(w * (normal(HIDDEN, HIDDEN, seed=1) > 1))
+    first = len(wafer.passes)
+    for kept, data in ((w, w.ravel()), (sparse, sparse.data)):
+        wafer.forward(Weights.of(kept, wafer.plan, has_bias=False), data, x)
+    dense, few = wafer.passes[first:]
+    assert few.entered - 2 * sparse.nnz < dense.entered - 2 * w.size
+    assert few.cycles < dense.cycles / 1.5
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"num_tokens": 7}, "7 tokens on 2 columns of PEs"),
+        ({"size": (3, 2000)}, "3 rows and 2000 columns of PEs"),
+        ({"size": (9, 2), "num_ports": 1}, r"1 ports for 9 rows of PEs[^$]*give 2 to 9 ports"),
+        ({"most_features": 3000, "num_tokens": 64}, r"32 tokens of 1000 features take 128,000"),
+    ],
+)
+def test_what_has_no_room_is_refused_in_words(given: dict[str, Any], words: str) -> None:
+    usual: dict[str, Any] = {"size": (3, 2), "num_tokens": 6, "most_features": 13}
+    with pytest.raises(OpenwaferError, match=words):
+        plan_resident(**usual | given)
+
+
+def test_an_arena_that_is_full_says_what_is_kept(wafer: Resident) -> None:
+    with pytest.raises(OpenwaferError, match=r"5000 features of 6 tokens take 26,\d\d\d bytes"):
+        [wafer.reserve(5000) for _ in range(2)]
