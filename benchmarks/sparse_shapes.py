@@ -28,7 +28,7 @@ import torch
 from rich.console import Console
 
 from openwafer.training.data import DataSource, TokenizerTraining
-from openwafer.training.data.documents import SourceKind, list_files
+from openwafer.training.data.sources import SourceKind, list_files
 from openwafer.training.metrics import load_run
 from openwafer.training.models import CheckpointFolder, GptConfig
 from openwafer.training.session import RunConfig, Session

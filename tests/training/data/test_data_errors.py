@@ -80,12 +80,12 @@ def test_a_missing_field_suggests_the_closest(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text('{"txt": "b", "id": 2}\n')
     help = problem_of(SourceKind.JSONL, file).diagnostics[0].help
-    assert help == "set column to the field with the text; did you mean 'txt'?"
+    assert help == "set column to the one with the text or chat; did you mean 'txt'?"
 
 
 def test_a_field_that_is_no_text_is_shown(tmp_path: Path) -> None:
     found = jsonl_problem(tmp_path, b'{"text": 42}\n')
-    assert found == "a.jsonl:1: 'text' holds int 42, expected a text"
+    assert found == "a.jsonl:1: 'text' holds int 42, expected a text or a chat"
 
 
 def test_half_a_surrogate_pair_is_no_character(tmp_path: Path) -> None:
@@ -108,12 +108,12 @@ def test_a_missing_parquet_column_lists_the_columns_there_are(tmp_path: Path) ->
 
 def test_a_column_of_numbers_is_refused(tmp_path: Path) -> None:
     found = parquet_problem(tmp_path, pa.table({"text": [1, 2]}))
-    assert found == "column 'text' of a.parquet holds int64, expected string"
+    assert found == "column 'text' of a.parquet holds int64, expected string, or a list of messages"
 
 
 def test_a_null_row_is_named(tmp_path: Path) -> None:
     found = parquet_problem(tmp_path, pa.table({"text": ["a", None]}))
-    assert found == "a.parquet: row 2: 'text' holds null, expected a text"
+    assert found == "a.parquet: row 2: 'text' holds null, expected a text or a chat"
 
 
 def test_a_string_column_of_bad_utf8_is_unreadable(tmp_path: Path) -> None:
@@ -249,30 +249,37 @@ def test_a_dataset_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 CHAT = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
 
 
-@pytest.mark.parametrize("column", ["messages", "text"])
 @pytest.mark.parametrize("kind", [SourceKind.JSONL, SourceKind.PARQUET])
-def test_a_chat_is_told_how_to_become_a_text(kind: SourceKind, column: str, tmp_path: Path) -> None:
-    """Be its column the one that is asked for or another, which nobody named."""
+def test_chats_in_another_column_are_named(kind: SourceKind, tmp_path: Path) -> None:
     file = tmp_path / f"a.{kind}"
     if kind is SourceKind.JSONL:
-        file.write_text(json.dumps({column: CHAT}))
+        file.write_text(json.dumps({"messages": CHAT}))
     else:
-        pq.write_table(pa.table({column: [CHAT]}), file)
-    problem = str(problem_of(kind, file))
-    assert f"apply_chat_template(row['{column}'], tokenize=False); then train on column" in problem
-    assert "tokenizer: {path: FOLDER, split_special_tokens: false}" in problem
+        pq.write_table(pa.table({"messages": [CHAT]}), file)
+    assert "set column to the one with the chats, 'messages'" in str(problem_of(kind, file))
 
 
-def test_a_chat_of_other_keys_is_one(tmp_path: Path) -> None:
-    found = jsonl_problem(tmp_path, b'{"text": [{"from": "human", "value": "hello"}]}')
-    assert found == "a.jsonl:1: 'text' holds a chat, expected a text"
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ({"from": "bot", "value": "hi"}, "is from 'bot', expected human, user, gpt, assistant"),
+        ({"role": "user", "content": None}, "its content is None, expected a text"),
+        ("hello", "expected an object with role and content, found 'hello'"),
+    ],
+)
+def test_a_message_without_role_or_text_is_told_with_its_number(
+    message: object, told: str, tmp_path: Path
+) -> None:
+    found = jsonl_problem(tmp_path, json.dumps({"text": [*CHAT, message]}).encode())
+    assert "a.jsonl:1: 'text', message 3" in found
+    assert told in found
 
 
 def test_a_list_is_counted_and_an_object_told_by_its_fields(tmp_path: Path) -> None:
     found = jsonl_problem(tmp_path, json.dumps({"text": ["word"] * 900}).encode())
-    assert found == "a.jsonl:1: 'text' holds a list of 900 items, expected a text"
+    assert found == "a.jsonl:1: 'text' holds a list of 900 items, expected a text or a chat"
     found = jsonl_problem(tmp_path, b'{"text": {"en": "a", "de": "b"}}')
-    assert found == "a.jsonl:1: 'text' holds an object with 'en', 'de', expected a text"
+    assert found == "a.jsonl:1: 'text' holds an object with 'en', 'de', expected a text or a chat"
 
 
 def test_a_column_of_lists_is_told_to_be_joined(tmp_path: Path) -> None:

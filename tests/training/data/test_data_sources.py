@@ -11,12 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from openwafer.training.data import DataSource, SourceKind
-from openwafer.training.data.documents import (
-    fingerprint,
-    list_files,
-    pieces_between,
-    read_documents,
-)
+from openwafer.training.data.documents import pieces_between, read_documents
+from openwafer.training.data.sources import fingerprint, list_files
 from tests.training.data.corpora import (
     TEXTS,
     save_dataset,

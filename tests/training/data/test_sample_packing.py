@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from openwafer.training.data.dataset import JoinedSamples, SeparateSamples, TokenStream
+from openwafer.training.data.samples import JoinedSamples, SeparateSamples, TokenStream
 from openwafer.training.data.shards import Shard, ShardHeader
 
 PADDING = 9_999

@@ -116,7 +116,7 @@ def test_samples_of_separate_documents_end_no_text_but_at_their_end(dataset: Tok
 
 def test_tokens_and_targets_are_counted_without_padding() -> None:
     labels = torch.tensor([[1, 2, 3, -100], [1, 2, -100, -100]])
-    batch = Batch(labels.clamp(min=0), labels)
+    batch = Batch(labels.clamp(min=0), labels, (labels != -100).long())
     assert (batch.num_tokens, batch.num_targets) == (5, 3)
 
 

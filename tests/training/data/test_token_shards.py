@@ -11,10 +11,18 @@ import numpy as np
 import pytest
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.data.shards import HEADER_BYTES, Shard, open_shard, write_shard
+from openwafer.training.data.shards import (
+    HEADER_BYTES,
+    Shard,
+    TokenisedDocument,
+    open_shard,
+    write_shard,
+)
 from tests.training.data.corpora import message
 
-DOCUMENTS = [np.array(ids, np.uint32) for ids in ([1, 2, 3], [4], [5, 6, 7, 65535])]
+DOCUMENTS = [
+    TokenisedDocument(np.array(ids, np.uint32)) for ids in ([1, 2, 3], [4], [5, 6, 7, 65535])
+]
 
 
 def written(path: Path, vocab_size: int = 65536) -> Path:
@@ -43,10 +51,26 @@ def file_size_limit(num_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+def test_marks_of_targets_come_back_from_any_token_on(tmp_path: Path) -> None:
+    marked = TokenisedDocument(np.arange(13, dtype=np.uint32), np.arange(13) % 3 == 0)
+    write_shard(tmp_path / "a.tokens", [DOCUMENTS[0], marked], "fingerprint", 65536)
+    shard = open_shard(tmp_path / "a.tokens")
+    expected = [True, True, True, *(n % 3 == 0 for n in range(13))]
+    assert shard.header.num_targets == sum(expected)
+    for start in range(16):
+        assert shard.are_targets(start, 16).tolist() == expected[start:]
+
+
+def test_a_shard_without_marks_is_of_the_first_version(tmp_path: Path) -> None:
+    head = written(tmp_path / "a.tokens").read_bytes()[:HEADER_BYTES]
+    assert b'"version":1,' in head
+    assert b"num_targets" not in head
+
+
 @pytest.mark.parametrize("vocab_size", [65536, 65537])
 def test_documents_come_back(tmp_path: Path, vocab_size: int) -> None:
     shard = open_shard(written(tmp_path / "a.tokens", vocab_size))
-    assert documents_of(shard) == [document.tolist() for document in DOCUMENTS]
+    assert documents_of(shard) == [document.ids.tolist() for document in DOCUMENTS]
 
 
 def test_a_small_vocabulary_takes_two_bytes_a_token(tmp_path: Path) -> None:

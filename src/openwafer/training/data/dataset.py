@@ -6,7 +6,7 @@ Position ``p`` of the endless stream of samples is sample ``permutation[p % n]``
 Finite Domains", CT-RSA 2002), so no list of samples is ever stored.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -21,7 +21,8 @@ from torch import Tensor
 
 from openwafer.config import InvalidFieldError, PathLike, path_of
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.data.shards import INDEX_FILE, Index, Shard, Split, open_shards, read_index
+from openwafer.training.data.samples import JoinedSamples, Samples, SeparateSamples, TokenStream
+from openwafer.training.data.shards import INDEX_FILE, Index, Split, open_shards, read_index
 from openwafer.training.data.tokenizer import TOKENIZER_FILE, Tokenizer, load_tokenizer
 from openwafer.training.labels import IGNORED_LABEL
 
@@ -154,102 +155,6 @@ class BatchSizes:
         return ", ".join([f"{self.first} samples a step", *changes])
 
 
-Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
-
-
-@dataclass(frozen=True)
-class JoinedSamples:
-    """Cuts the documents, laid end to end, every ``sequence_length`` tokens.
-
-    The tokens behind the last whole sample, fewer than one sample, are left out.
-    """
-
-    num_tokens: int
-    sequence_length: int
-
-    @property
-    def num_samples(self) -> int:
-        """Samples of an epoch."""
-        return self.num_tokens // self.sequence_length
-
-    def spans(self, ids: NDArray[np.int64]) -> Spans:
-        """Start in the stream, and length, of each sample."""
-        return ids * self.sequence_length, np.full_like(ids, self.sequence_length)
-
-
-@dataclass(frozen=True)
-class SeparateSamples:
-    """Cuts each document on its own; its last sample may be short.
-
-    A piece of a single token has nothing to predict and is left out.
-
-    Attributes:
-        bounds: document ``d`` is at ``bounds[d]:bounds[d + 1]`` of the stream.
-        sequence_length: tokens of a full sample.
-    """
-
-    bounds: NDArray[np.int64]
-    sequence_length: int
-
-    @cached_property
-    def _first_samples(self) -> NDArray[np.int64]:
-        """First sample of each document, and the number of all samples behind."""
-        num_samples = -(-(np.diff(self.bounds) - 1) // self.sequence_length)
-        return np.concatenate(([0], np.cumsum(num_samples)))
-
-    @property
-    def num_samples(self) -> int:
-        """Samples of an epoch."""
-        return int(self._first_samples[-1])
-
-    def spans(self, ids: NDArray[np.int64]) -> Spans:
-        """Start in the stream, and length, of each sample."""
-        documents = np.searchsorted(self._first_samples, ids, side="right") - 1
-        pieces = ids - self._first_samples[documents]
-        starts = self.bounds[documents] + pieces * self.sequence_length
-        lengths = np.minimum(self.sequence_length, self.bounds[documents + 1] - starts)
-        return starts, lengths
-
-
-class TokenStream:
-    """The tokens of several shards as one sequence."""
-
-    def __init__(self, shards: Sequence[Shard]) -> None:
-        self._tokens = [shard.tokens for shard in shards]
-        sizes = [shard.header.num_tokens for shard in shards]
-        self._starts = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-        self._bounds = [shard.bounds for shard in shards]
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of all shards."""
-        return int(self._starts[-1])
-
-    def document_bounds(self) -> NDArray[np.int64]:
-        """Bounds of every document in the stream, [num_documents + 1]."""
-        starts = zip(self._bounds, self._starts, strict=False)
-        moved = [bounds[:-1].astype(np.int64) + start for bounds, start in starts]
-        return np.concatenate((*moved, [self.num_tokens]))
-
-    def gather(self, spans: Spans, sequence_length: int, padding: int) -> NDArray[np.int64]:
-        """Tokens of ``spans``, [samples, sequence_length], ``padding`` behind short ones."""
-        starts, lengths = spans
-        out = np.full((starts.size, sequence_length), padding, np.int64)
-        firsts = np.searchsorted(self._starts, starts, side="right") - 1
-        for row, start, length, first in zip(out, starts, lengths, firsts, strict=True):
-            self._copy(int(start), row[:length], int(first))
-        return out
-
-    def _copy(self, start: int, out: NDArray[np.int64], shard: int) -> None:
-        done = 0
-        while done < out.size:
-            offset = start + done - int(self._starts[shard])
-            found = self._tokens[shard][offset : offset + out.size - done]
-            out[done : done + found.size] = found
-            done += found.size
-            shard += 1
-
-
 @dataclass(frozen=True)
 class Sampling:
     """How samples are cut, grouped and ordered; changing it never tokenises again.
@@ -293,8 +198,9 @@ class Batch:
 
     Attributes:
         input_ids: int64, [samples, sequence].
-        labels: int64, [samples, sequence]; equal to ``input_ids``, -100 on padding. Position
-            ``t`` is the target of ``t - 1``: the model shifts, as transformers models do.
+        labels: int64, [samples, sequence]; equal to ``input_ids``, -100 on padding and on what
+            is not learned, such as prompts. Position ``t`` is the target of ``t - 1``: the model
+            shifts, as transformers models do.
         attention_mask: int64, [samples, sequence], 1 on tokens and 0 on padding; ``None`` where
             nothing is padded.
     """
@@ -306,7 +212,17 @@ class Batch:
     @property
     def num_tokens(self) -> int:
         """Tokens without padding."""
-        return int((self.labels != IGNORED_LABEL).sum())
+        mask = self.attention_mask
+        return self.input_ids.numel() if mask is None else int(mask.sum())
+
+    @property
+    def without_padding(self) -> list[Tensor]:
+        """The tokens of each sample."""
+        mask = self.attention_mask
+        rows = list(self.input_ids)
+        if mask is None:
+            return rows
+        return [row[is_token.bool()] for row, is_token in zip(rows, mask, strict=True)]
 
     @property
     def num_targets(self) -> int:
@@ -393,7 +309,8 @@ class TokenDataset:
             raise error(
                 "too-few-tokens",
                 f"the {self.split} split of {self.folder} has {self.num_tokens} tokens, fewer "
-                f"than one sample of {self.sampling.sequence_length}",
+                f"than one sample of {self.sampling.sequence_length}"
+                + (" with an answer to learn" if self.stream.is_marked else ""),
                 help="lower sequence_length, or give more text",
             )
 
@@ -526,19 +443,25 @@ class TokenDataset:
                 yield self._assemble(mine)
 
     @cached_property
-    def _samples(self) -> JoinedSamples | SeparateSamples:
+    def _samples(self) -> Samples:
         length = self.sampling.sequence_length
+        samples: Samples
         if self.sampling.cross_documents:
-            return JoinedSamples(self.stream.num_tokens, length)
-        return SeparateSamples(self.stream.document_bounds(), length)
+            samples = JoinedSamples(self.stream.num_tokens, length)
+        else:
+            samples = SeparateSamples(self.stream.document_bounds(), length)
+        return self.stream.taught(samples) if self.stream.is_marked else samples
 
     def _assemble(self, ids: NDArray[np.int64]) -> Batch:
         spans = self._samples.spans(ids)
         length = self.sampling.sequence_length
         padding = self.tokenizer.end_of_text_id
         input_ids = torch.from_numpy(self.stream.gather(spans, length, padding))
-        if self.sampling.cross_documents:
-            return Batch(input_ids, input_ids.clone())
-        is_token = torch.from_numpy(np.arange(length) < spans[1][:, None])
-        labels = input_ids.masked_fill(~is_token, IGNORED_LABEL)
-        return Batch(input_ids, labels, is_token.long())
+        labels, mask = input_ids.clone(), None
+        if not self.sampling.cross_documents:
+            is_token = torch.from_numpy(np.arange(length) < spans[1][:, None])
+            labels[~is_token], mask = IGNORED_LABEL, is_token.long()
+        if self.stream.is_marked:
+            are_targets = torch.from_numpy(self.stream.are_targets(spans, length))
+            labels[~are_targets] = IGNORED_LABEL
+        return Batch(input_ids, labels, mask)

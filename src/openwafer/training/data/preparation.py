@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -16,18 +18,22 @@ from numpy.typing import NDArray
 from openwafer.config import InvalidFieldError, PathLike, path_of
 from openwafer.diagnostics import error
 from openwafer.folder_lock import folder_to_itself
+from openwafer.training.data.chat_template import ChatTemplate
+from openwafer.training.data.chats import Chat, Completion
 from openwafer.training.data.dataset import Sampling, TokenDataset
-from openwafer.training.data.documents import DataSource, fingerprint, list_files, read_files
+from openwafer.training.data.documents import Document, read_files
 from openwafer.training.data.shards import (
     INDEX_FILE,
     VERSION,
     Index,
     ShardHeader,
     Split,
+    TokenisedDocument,
     read_index,
     write_index,
     write_shard,
 )
+from openwafer.training.data.sources import DataSource, Learn, fingerprint, list_files
 from openwafer.training.data.tokenizer import (
     SavedTokenizer,
     Tokenizer,
@@ -39,6 +45,64 @@ from openwafer.training.data.tokenizer import (
 
 PIECE_CHARS = 256 * 1024
 BATCH_CHARS = 2 * 1024**2
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the documents of a source become token ids.
+
+    Attributes:
+        tokenizer: of the texts.
+        saved: the folder whose template the chats follow; ``None`` where the tokenizer is trained.
+        learn: which tokens are targets.
+    """
+
+    tokenizer: Tokenizer
+    saved: SavedTokenizer | None = None
+    learn: Learn = Learn.ANSWERS
+
+    @cached_property
+    def template(self) -> ChatTemplate:
+        """That of the tokenizer's folder."""
+        is_answers_only = self.learn is Learn.ANSWERS
+        template = ChatTemplate.load(_folder_of(self.saved), is_answers_only=is_answers_only)
+        if self.tokenizer.is_splitting:
+            raise error(
+                "split-chat",
+                "the special tokens of a chat template would be encoded as ordinary characters",
+                help="set tokenizer.split_special_tokens: false",
+            )
+        return template
+
+    def encode(self, documents: Iterable[Document]) -> Iterator[TokenisedDocument]:
+        """Yield the ids of each document, in their order."""
+        for kind, group in groupby(documents, lambda document: type(document.content)):
+            if kind is str:
+                texts = (document.text for document in group)
+                yield from map(TokenisedDocument, tokenise(texts, self.tokenizer))
+            else:
+                yield from map(self._encode, group)
+
+    def _encode(self, document: Document) -> TokenisedDocument:
+        content = document.content
+        if isinstance(content, Chat):
+            return self.template.encode(content, document.origin)
+        learned_from = len(content.prompt) if isinstance(content, Completion) else 0
+        ids, marks = self.tokenizer.encode_marking(document.text, learned_from)
+        are_targets = np.array([*marks, True]) if self.learn is Learn.ANSWERS else None
+        end = self.tokenizer.end_of_text_id
+        return TokenisedDocument(np.array([*ids, end], np.uint32), are_targets)
+
+
+def _folder_of(saved: SavedTokenizer | None) -> Path:
+    if saved is None:
+        raise error(
+            "no-chat-template",
+            "the source holds chats, and a tokenizer that is trained has no template for them",
+            help="set tokenizer: {path: FOLDER, split_special_tokens: false} to the folder of a "
+            "tokenizer that has a chat template",
+        )
+    return saved.path.expanduser()
 
 
 def tokenise(texts: Iterable[str], tokenizer: Tokenizer) -> Iterator[NDArray[np.uint32]]:
@@ -86,14 +150,14 @@ class ShardWriter:
         self._prefix = prefix
         self._shard_tokens = shard_tokens
         self._tokenizer = tokenizer
-        self._documents: list[NDArray[np.uint32]] = []
+        self._documents: list[TokenisedDocument] = []
         self._num_tokens = 0
         self._headers: dict[str, ShardHeader] = {}
 
-    def add(self, document: NDArray[np.uint32]) -> None:
+    def add(self, document: TokenisedDocument) -> None:
         """Append one document of at least one token."""
         self._documents.append(document)
-        self._num_tokens += document.size
+        self._num_tokens += document.ids.size
         if self._num_tokens >= self._shard_tokens:
             self._write()
 
@@ -197,7 +261,7 @@ def prepare(config: DataConfig, folder: PathLike, progress: Report = _silent) ->
         own.mkdir(parents=True, exist_ok=True)
         with folder_to_itself(own):
             if not _holds(own, key):
-                _build(config, _Texts(config.source, files, progress), own, key)
+                _build(config, _Documents(config.source, files, progress), own, key)
         return TokenDataset.open(own, config.sampling)
     except OSError as problem:
         raise error(
@@ -217,7 +281,8 @@ def _key(config: DataConfig, files: Sequence[Path]) -> str:
         case TokenizerTraining():
             tokenizer = repr(config.tokenizer)
         case SavedTokenizer():
-            tokenizer = _loaded_tokenizer(config.tokenizer).fingerprint
+            loaded = _loaded_tokenizer(config.tokenizer)
+            tokenizer = f"{loaded.fingerprint}{loaded.chat_template or ''}"
     content = (
         fingerprint(config.source, files),
         tokenizer,
@@ -230,19 +295,19 @@ def _key(config: DataConfig, files: Sequence[Path]) -> str:
 
 
 @dataclass(frozen=True)
-class _Texts:
-    """The texts of a source, which report how far they are read."""
+class _Documents:
+    """The documents of a source, which report how far they are read."""
 
     source: DataSource
     files: Sequence[Path]
     report: Report
 
-    def read(self, stage: Stage, limit_bytes: int = sys.maxsize) -> Iterator[str]:
-        """Yield the texts up to the one that reaches ``limit_bytes``."""
+    def read(self, stage: Stage, limit_bytes: int = sys.maxsize) -> Iterator[Document]:
+        """Yield the documents up to the one that reaches ``limit_bytes``."""
         total_bytes = min(limit_bytes, sum(file.stat().st_size for file in self.files))
         done_bytes = num_documents = reported_bytes = 0
         for document in read_files(self.source, self.files):
-            yield document.text
+            yield document
             done_bytes += document.source_bytes
             num_documents += 1
             if done_bytes >= limit_bytes:
@@ -254,15 +319,18 @@ class _Texts:
         self.report(Preparation(stage, total_bytes, total_bytes, num_documents))
 
 
-def _build(config: DataConfig, texts: _Texts, folder: Path, key: str) -> None:
+def _build(config: DataConfig, documents: _Documents, folder: Path, key: str) -> None:
+    learn = config.source.learn
     match config.tokenizer:
         case TokenizerTraining(vocab_size, training_bytes):
-            training_texts = texts.read(Stage.TRAIN_TOKENIZER, training_bytes)
-            tokenizer = train_tokenizer(training_texts, vocab_size)
-        case SavedTokenizer():
-            tokenizer = _loaded_tokenizer(config.tokenizer)
+            read = documents.read(Stage.TRAIN_TOKENIZER, training_bytes)
+            tokenizer = train_tokenizer(_texts(read), vocab_size)
+            encoding = Encoding(tokenizer, learn=learn)
+        case SavedTokenizer() as saved:
+            tokenizer = _loaded_tokenizer(saved)
+            encoding = Encoding(tokenizer, saved, learn)
     writers = {split: ShardWriter(folder, split, config.shard_tokens, tokenizer) for split in Split}
-    for number, document in enumerate(tokenise(texts.read(Stage.TOKENISE), tokenizer)):
+    for number, document in enumerate(encoding.encode(documents.read(Stage.TOKENISE))):
         writers[_split_of(number, config)].add(document)
     index = Index(key, tokenizer.fingerprint, {s: w.close() for s, w in writers.items()})
     # Without an index, a crash between the two files leaves no index beside a foreign tokenizer.
@@ -270,6 +338,13 @@ def _build(config: DataConfig, texts: _Texts, folder: Path, key: str) -> None:
     tokenizer.save(folder)
     write_index(folder, index)
     _remove_unlisted(folder, index)
+
+
+def _texts(documents: Iterable[Document]) -> Iterator[str]:
+    for document in documents:
+        if isinstance(document.content, Chat):
+            _folder_of(None)
+        yield document.text
 
 
 def _loaded_tokenizer(saved: SavedTokenizer) -> Tokenizer:

@@ -5,7 +5,7 @@ docs/formats/openwafer-token-shard.md describes the bytes.
 
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from openwafer.json_files import Count, JsonMistake, SealedFormat, decode, encod
 
 FORMAT = "openwafer-token-shard"
 VERSION = 1
+VERSION_OF_MARKED = 2
+"""Of a shard that marks which tokens are targets."""
 HEADER_BYTES = 4096
 _DTYPES: dict[str, np.dtype[Any]] = {"u16": np.dtype("<u2"), "u32": np.dtype("<u4")}
 _BOUND = np.dtype("<u8")
@@ -38,6 +40,8 @@ class ShardHeader:
         num_documents: documents, each of at least one token.
         tokenizer: fingerprint of the tokenizer that made the ids.
         checksum: XXH3-128 of everything behind the header, in hexadecimal.
+        num_targets: tokens that a model learns to predict, where they are marked; ``None`` where
+            all are.
     """
 
     dtype: str
@@ -45,6 +49,8 @@ class ShardHeader:
     num_documents: Count
     tokenizer: str
     checksum: str
+    # Fingerprints of data without marks stay those of releases that had none.
+    num_targets: Count | None = field(default=None, repr=False)
 
     @property
     def tokens_bytes(self) -> int:
@@ -54,7 +60,17 @@ class ShardHeader:
     @property
     def file_bytes(self) -> int:
         """Size of the whole file."""
+        return self.marks_start + self.marks_bytes
+
+    @property
+    def marks_start(self) -> int:
+        """Where the marks of targets begin, if there are any."""
         return HEADER_BYTES + self.tokens_bytes + (self.num_documents + 1) * _BOUND.itemsize
+
+    @property
+    def marks_bytes(self) -> int:
+        """Size of the marks: a bit a token."""
+        return 0 if self.num_targets is None else -(-self.num_tokens // 8)
 
 
 @dataclass(frozen=True)
@@ -66,16 +82,40 @@ class Shard:
         header: see ``ShardHeader``.
         tokens: ids, [num_tokens], mapped from the file.
         bounds: document ``d`` is ``tokens[bounds[d]:bounds[d + 1]]``; [num_documents + 1].
+        marks: bit ``t``, from the lowest of each byte, says that token ``t`` is a target;
+            [num_tokens / 8], rounded up. ``None`` where all tokens are.
     """
 
     path: Path
     header: ShardHeader
     tokens: Tokens
     bounds: NDArray[np.uint64]
+    marks: NDArray[np.uint8] | None = None
+
+    def are_targets(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """Whether each token from one up to another is a target."""
+        if self.marks is None:
+            return np.ones(stop - start, np.bool_)
+        first = start // 8
+        bits = np.unpackbits(self.marks[first : -(-stop // 8)], bitorder="little")
+        return bits[start - 8 * first : stop - 8 * first].astype(np.bool_)
+
+
+@dataclass(frozen=True)
+class TokenisedDocument:
+    """A document as token ids.
+
+    Attributes:
+        ids: [tokens].
+        are_targets: which of them a model learns to predict, [tokens]; ``None`` for all.
+    """
+
+    ids: NDArray[np.uint32]
+    are_targets: NDArray[np.bool_] | None = None
 
 
 def write_shard(
-    path: Path, documents: Sequence[NDArray[np.uint32]], tokenizer: str, vocab_size: int
+    path: Path, documents: Sequence[TokenisedDocument], tokenizer: str, vocab_size: int
 ) -> ShardHeader:
     """Write ``documents`` as one shard, atomically.
 
@@ -86,12 +126,16 @@ def write_shard(
         vocab_size: decides between u16 and u32.
     """
     name = "u16" if vocab_size <= 2**16 else "u32"
-    tokens = np.concatenate(documents, dtype=_DTYPES[name], casting="same_kind")
+    ids = [document.ids for document in documents]
+    tokens = np.concatenate(ids, dtype=_DTYPES[name], casting="same_kind")
     bounds = np.zeros(len(documents) + 1, _BOUND)
-    np.cumsum([len(document) for document in documents], out=bounds[1:])
+    np.cumsum([len(document) for document in ids], out=bounds[1:])
     padding = bytes(_padded(tokens.nbytes) - tokens.nbytes)
-    content = (tokens.data, padding, bounds.data)
-    header = ShardHeader(name, tokens.size, len(documents), tokenizer, _checksum(*content))
+    marks, num_targets = _marks(documents)
+    content = (tokens.data, padding, bounds.data, marks)
+    header = ShardHeader(
+        name, tokens.size, len(documents), tokenizer, _checksum(*content), num_targets
+    )
     try:
         with replacing(path) as temporary, temporary.open("wb") as file:
             file.writelines((_header_bytes(header), *content))
@@ -102,6 +146,21 @@ def write_shard(
             help="free space on this disk, or choose another folder for the data",
         ) from problem
     return header
+
+
+def _marks(documents: Sequence[TokenisedDocument]) -> tuple[bytes, int | None]:
+    """Bits of all tokens, and how many are set; nothing where no document has marks."""
+    if all(document.are_targets is None for document in documents):
+        return b"", None
+    are_targets = np.concatenate(
+        [
+            np.ones(len(document.ids), np.bool_)
+            if document.are_targets is None
+            else document.are_targets
+            for document in documents
+        ]
+    )
+    return np.packbits(are_targets, bitorder="little").tobytes(), int(are_targets.sum())
 
 
 def open_shard(path: Path, *, verify: bool = True) -> Shard:
@@ -127,16 +186,27 @@ def open_shard(path: Path, *, verify: bool = True) -> Shard:
             raise _corrupt(path, "checksum", header.checksum, found)
     tokens: Tokens = np.frombuffer(mapped, _DTYPES[header.dtype], header.num_tokens, HEADER_BYTES)
     bounds_start = HEADER_BYTES + header.tokens_bytes
-    bounds: NDArray[np.uint64] = np.frombuffer(mapped, _BOUND, offset=bounds_start)
-    return Shard(path, header, tokens, bounds)
+    bounds: NDArray[np.uint64] = np.frombuffer(
+        mapped, _BOUND, header.num_documents + 1, bounds_start
+    )
+    marks: NDArray[np.uint8] | None = None
+    if header.num_targets is not None:
+        marks = np.frombuffer(mapped, np.uint8, header.marks_bytes, header.marks_start)
+    return Shard(path, header, tokens, bounds, marks)
+
+
+def _version(header: ShardHeader) -> int:
+    return VERSION if header.num_targets is None else VERSION_OF_MARKED
 
 
 def _header_bytes(header: ShardHeader) -> bytes:
-    content = {"format": FORMAT, "version": VERSION, **asdict(header)}
+    content = {"format": FORMAT, "version": _version(header), **asdict(header)}
+    if header.num_targets is None:
+        del content["num_targets"]
     return encode(content).ljust(HEADER_BYTES - 1) + b"\n"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _FileHeader(ShardHeader):
     format: str
     version: int
@@ -147,12 +217,17 @@ def _parse_header(path: Path, raw: bytes) -> ShardHeader:
         found = asdict(decode(_FileHeader, raw))
     except JsonMistake as problem:
         raise _corrupt(path, "header", f"JSON of format {FORMAT}", str(problem)) from None
-    for key, expected in (("format", FORMAT), ("version", VERSION)):
-        if (value := found.pop(key)) != expected:
+    named, version = found.pop("format"), found.pop("version")
+    header = ShardHeader(**found)
+    for key, value, expected in (
+        ("format", named, FORMAT),
+        ("version", version, _version(header)),
+    ):
+        if value != expected:
             raise _corrupt(path, key, repr(expected), repr(value))
-    if found["dtype"] not in _DTYPES:
-        raise _corrupt(path, "dtype", " or ".join(_DTYPES), repr(found["dtype"]))
-    return ShardHeader(**found)
+    if header.dtype not in _DTYPES:
+        raise _corrupt(path, "dtype", " or ".join(_DTYPES), repr(header.dtype))
+    return header
 
 
 _REMEDY = "delete dataset.json beside it; the next run tokenises the source again"

@@ -14,7 +14,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from openwafer import atomic_file
 from openwafer.config import Bytes, InvalidFieldError, PathLike, convert_fields, path_of
 from openwafer.diagnostics import error
-from openwafer.training.data.documents import read_json
+from openwafer.training.data.sources import read_json
 
 END_OF_TEXT = "<|endoftext|>"
 SMALLEST_VOCABULARY = 257
@@ -129,18 +129,29 @@ class Tokenizer:
     @cached_property
     def num_text_ids(self) -> int:
         """One more than the largest id in tokenised texts; split special tokens are in none."""
-        if not self._backend.encode_special_tokens:
+        if not self.is_splitting:
             return self.vocab_size
         added = self._backend.get_added_tokens_decoder()
         special = {token_id for token_id, token in added.items() if token.special}
         ids = set(self._backend.get_vocab(with_added_tokens=True).values()) - special
         return max(*ids, self.end_of_text_id) + 1
 
+    @property
+    def chat_template(self) -> str | None:
+        """How its folder writes chats."""
+        template = self._settings.chat_template or self._settings.values.get("chat_template")
+        return template if isinstance(template, str) else None
+
+    @property
+    def is_splitting(self) -> bool:
+        """Whether the spelling of a special token in a text is encoded as ordinary characters."""
+        return bool(self._backend.encode_special_tokens)
+
     @cached_property
     def fingerprint(self) -> str:
         """Equal for equal tokenizers."""
         content = f"{self.end_of_text_id} {self._backend.to_str()}"
-        if not self._backend.encode_special_tokens:
+        if not self.is_splitting:
             content += f" {KEPT}"
         return xxhash.xxh3_128_hexdigest(content.encode())
 
@@ -153,6 +164,11 @@ class Tokenizer:
         found = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in found]
 
+    def encode_marking(self, text: str, first_char: int) -> tuple[list[int], list[bool]]:
+        """Token ids of `text`, and whether each begins at a character or behind it."""
+        found = self._backend.encode(text, add_special_tokens=False)
+        return found.ids, [begin >= first_char for begin, _ in found.offsets]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ``ids``; special tokens leave no trace."""
         return str(self._backend.decode(list(ids)))
@@ -162,7 +178,7 @@ class Tokenizer:
         folder = path_of(folder, "folder")
         values = {**self._settings.values, "eos_token": self.end_of_text}
         values.pop(SPLIT, None)
-        if not self._backend.encode_special_tokens:
+        if not self.is_splitting:
             values[SPLIT] = False
         atomic_file.write_text(folder / SETTINGS_FILE, json.dumps(values, indent=2) + "\n")
         if self._settings.chat_template is not None:

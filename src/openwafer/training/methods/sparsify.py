@@ -25,7 +25,6 @@ from openwafer.training.data import DataSource, SourceKind, TokenDataset
 from openwafer.training.data.documents import read_documents
 from openwafer.training.data.tokenizer import Tokenizer, load_tokenizer
 from openwafer.training.host_memory import read_host_memory
-from openwafer.training.labels import IGNORED_LABEL
 from openwafer.training.methods.one_shot import (
     Calibration,
     PrunedWeight,
@@ -102,9 +101,7 @@ def samples_of_run(calibration: Calibration, dataset: TokenDataset) -> list[Tens
     samples: list[Tensor] = []
     wanted = min(calibration.num_samples, dataset.num_samples)
     for step in count():
-        batch = dataset.batch(step)
-        rows = zip(batch.input_ids, batch.labels, strict=True)
-        samples += [ids[labels != IGNORED_LABEL] for ids, labels in rows]
+        samples += dataset.batch(step).without_padding
         if len(samples) >= wanted:
             return samples[:wanted]
     raise AssertionError

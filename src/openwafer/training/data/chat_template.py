@@ -1,0 +1,142 @@
+"""Chats to token ids by the template of a tokenizer, and which of them the assistant wrote."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+import numpy as np
+from transformers import PreTrainedTokenizerFast
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.data.chats import ANSWERING, Chat
+from openwafer.training.data.shards import TokenisedDocument
+
+_GENERATION: Final = re.compile(r"\{%-?\s*generation\s*-?%\}")
+"""By which a template marks what the assistant writes."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChatTemplate:
+    """The template of a tokenizer folder, as transformers applies it.
+
+    Attributes:
+        folder: it is from.
+        is_answers_only: whether answers alone are targets, or all tokens.
+    """
+
+    folder: Path
+    is_answers_only: bool
+    _tokenizer: PreTrainedTokenizerFast
+
+    @classmethod
+    def load(cls, folder: Path, *, is_answers_only: bool) -> "ChatTemplate":
+        """The template in `chat_template.jinja` or `tokenizer_config.json` of a folder."""
+        tokenizer = (
+            PreTrainedTokenizerFast.from_pretrained(folder, split_special_tokens=False)
+            if folder.is_dir()
+            else None
+        )
+        if tokenizer is None or tokenizer.chat_template is None:
+            raise error(
+                "no-chat-template",
+                f"{folder} has no chat template, by which the chats of the source become tokens",
+                help="name the folder of a tokenizer that has a chat_template.jinja, or one in its "
+                "tokenizer_config.json",
+            )
+        return cls(folder, is_answers_only, tokenizer)
+
+    def encode(self, chat: Chat, origin: str) -> TokenisedDocument:
+        """Token ids as `apply_chat_template` gives them; no other end of text is added.
+
+        Args:
+            chat: its messages.
+            origin: names it in errors.
+        """
+        try:
+            if not self.is_answers_only:
+                return TokenisedDocument(self._ids(self._text(chat.messages)))
+            if chat.num_prompt or not _GENERATION.search(self._tokenizer.get_chat_template()):
+                return self._by_beginnings(chat, origin)
+            return self._by_marks(chat.messages)
+        except (jinja2.TemplateError, TypeError) as problem:
+            raise error(
+                "bad-chat",
+                f"{origin}: the chat template of {self.folder} does not take this chat: {problem}",
+                notes=(f"its roles are {', '.join(str(m['role']) for m in chat.messages)}",),
+                help="mend the row, leave it out, or choose another template",
+            ) from problem
+
+    def _by_marks(self, messages: Sequence[Mapping[str, Any]]) -> TokenisedDocument:
+        found = self._tokenizer.apply_chat_template(
+            list(messages), tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+        )
+        ids, marks = found["input_ids"], found["assistant_masks"]
+        return TokenisedDocument(np.array(ids, np.uint32), np.array(marks, np.bool_))
+
+    def _by_beginnings(self, chat: Chat, origin: str) -> TokenisedDocument:
+        """An answer begins where the text of the messages before it ends, with its own header."""
+        text = self._text(chat.messages)
+        found = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        begins = np.array([begin for begin, _ in found["offset_mapping"]], np.int64)
+        are_targets = np.zeros(len(begins), np.bool_)
+        for start, stop in self._answers(chat, text, origin):
+            are_targets |= (start <= begins) & (begins < stop)
+        return TokenisedDocument(np.array(found["input_ids"], np.uint32), are_targets)
+
+    def _answers(self, chat: Chat, text: str, origin: str) -> list[tuple[int, int]]:
+        """Where answers begin and end in the text of a chat."""
+        if chat.num_prompt:
+            return [(self._before(chat.messages[: chat.num_prompt], text, origin), len(text))]
+        numbers = [n for n, one in enumerate(chat.messages) if one["role"] == ANSWERING]
+        last = len(chat.messages) - 1
+        return [
+            (
+                self._before(chat.messages[:number], text, origin),
+                len(text)
+                if number == last
+                else self._end(chat.messages[: number + 1], text, origin),
+            )
+            for number in numbers
+        ]
+
+    def _before(self, messages: Sequence[Mapping[str, Any]], text: str, origin: str) -> int:
+        """Where the answer to messages begins."""
+        return self._shared(self._text(messages, is_asking=True), text, origin)
+
+    def _end(self, messages: Sequence[Mapping[str, Any]], text: str, origin: str) -> int:
+        return self._shared(self._text(messages), text, origin)
+
+    def _shared(self, beginning: str, text: str, origin: str) -> int:
+        if not text.startswith(beginning):
+            raise self._unmarked(beginning, text, origin)
+        return len(beginning)
+
+    def _unmarked(self, beginning: str, text: str, origin: str) -> OpenwaferError:
+        place = next(
+            (n for n, (one, two) in enumerate(zip(beginning, text, strict=False)) if one != two),
+            len(text),
+        )
+        return error(
+            "unmarked-answers",
+            f"{origin}: the chat template of {self.folder} does not say where answers are: it "
+            "writes the first messages in another way where others follow",
+            notes=(
+                f"alone: ...{beginning[max(0, place - 20) : place + 20]!r}",
+                f"with others: ...{text[max(0, place - 20) : place + 20]!r}",
+            ),
+            help="enclose what the assistant writes in {% generation %} and {% endgeneration %} in "
+            "the template, or set learn: all",
+        )
+
+    def _text(self, messages: Sequence[Mapping[str, Any]], *, is_asking: bool = False) -> str:
+        return str(
+            self._tokenizer.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=is_asking
+            )
+        )
+
+    def _ids(self, text: str) -> np.ndarray[Any, np.dtype[np.uint32]]:
+        return np.array(self._tokenizer(text, add_special_tokens=False)["input_ids"], np.uint32)
