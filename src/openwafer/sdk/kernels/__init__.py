@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         plan_factorization,
     )
     from openwafer.sdk.kernels.fourier import FftPlan, fft, plan_fft
+    from openwafer.sdk.kernels.gathering import GatherPlan, gather, plan_gather, scatter
     from openwafer.sdk.kernels.matrix_matrix import GemmPlan, gemm, plan_gemm
     from openwafer.sdk.kernels.matrix_vector import GemvPlan, gemv, plan_gemv
     from openwafer.sdk.kernels.precision import Precision
@@ -81,6 +82,7 @@ __all__ = [
     "FactorizationPlan",
     "FftPlan",
     "Fluxes",
+    "GatherPlan",
     "GemmPlan",
     "GemvPlan",
     "Precision",
@@ -111,6 +113,7 @@ __all__ = [
     "delta_cycles",
     "dot",
     "fft",
+    "gather",
     "gemm",
     "gemv",
     "gradient_bound",
@@ -121,6 +124,7 @@ __all__ = [
     "plan_collective",
     "plan_factorization",
     "plan_fft",
+    "plan_gather",
     "plan_gemm",
     "plan_gemv",
     "plan_sddmm",
@@ -133,6 +137,7 @@ __all__ = [
     "power_method",
     "reduce",
     "scal",
+    "scatter",
     "sddmm",
     "spmm",
     "spmv",
@@ -157,6 +162,7 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("FactorizationPlan", "plan_factorization"), "factorization"),
         **dict.fromkeys(("cholesky", "lu"), "factorization"),
         **dict.fromkeys(("FftPlan", "fft", "plan_fft"), "fourier"),
+        **dict.fromkeys(("GatherPlan", "gather", "plan_gather", "scatter"), "gathering"),
         **dict.fromkeys(("GemmPlan", "gemm", "plan_gemm"), "matrix_matrix"),
         **dict.fromkeys(("GemvPlan", "gemv", "plan_gemv"), "matrix_vector"),
         "Precision": "precision",

@@ -22,8 +22,10 @@ from openwafer.sdk.kernels.running import (
     BROADCAST_CYCLES,
     CODE_BYTES,
     LOOK_CYCLES,
+    ON_PES,
     REDUCE_CYCLES,
     Result,
+    check_dims,
     check_memory,
     check_operand,
     check_rectangle,
@@ -282,7 +284,7 @@ def broadcast(values: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.W
     Raises:
         OpenwaferError: shape or type do not fit, or the rectangle or its memory is too small.
     """
-    _check_dims(values, 1)
+    check_dims("values", values, "elements")
     kind = Precision.F16 if values.dtype == np.float16 else Precision.F32
     plan = plan_collective(Collective.BROADCAST, size, len(values), arch=arch, precision=kind)
     return plan.run(values)
@@ -295,21 +297,11 @@ def _summed(
     precision: str | None,
     tree: Tree | None,
 ) -> Result:
-    _check_dims(values, 3)
+    check_dims("values", values, *ON_PES)
     numbers = precision_of(precision, values.dtype)
     rows, columns, length = values.shape
     plan = plan_collective(kind, (rows, columns), length, arch=arch, precision=numbers, tree=tree)
     return plan.run(values)
-
-
-def _check_dims(values: NDArray[Any], num_dims: int) -> None:
-    dims = {1: "(elements)", 3: "(rows of PEs, columns of PEs, elements)"}
-    if values.ndim != num_dims:
-        raise error(
-            "kernel-shape",
-            f"values have the shape {values.shape}; {num_dims} dims {dims[num_dims]} are needed",
-            help="reshape them",
-        )
 
 
 def _check_operation(tree: Tree, num_pes: int, length: int) -> None:

@@ -28,6 +28,8 @@ CODE_BYTES: Final = 6 * 1024
 """Kept for code, stack and what the host's copies need (published: 4,176 bytes)."""
 MARGIN: Final = (7, 2)
 """Columns and rows of the fabric that the host's transport takes beside a rectangle."""
+ON_PES: Final = ("rows of PEs", "columns of PEs", "elements")
+"""Dims of values of each PE."""
 LOOK_CYCLES: Final = 3
 """Of a look at the clock, an instruction for each of its words."""
 DESCRIPTOR_CYCLES: Final = 5
@@ -107,6 +109,21 @@ def check_rectangle(rows: int, columns: int, arch: Arch) -> None:
             f"{rows} rows and {columns} columns of PEs; {arch} has room for 1 to {height} rows "
             f"and 1 to {width} columns",
             help="choose a rectangle inside of the fabric",
+        )
+
+
+def check_dims(name: str, values: NDArray[Any], *dims: str) -> None:
+    """Refuse an operand of another number of dims than what they are.
+
+    Raises:
+        OpenwaferError: it has another number.
+    """
+    if values.ndim != len(dims):
+        raise error(
+            "kernel-shape",
+            f"{name} have the shape {values.shape}; {len(dims)} dims ({', '.join(dims)}) are "
+            "needed",
+            help="reshape them",
         )
 
 
