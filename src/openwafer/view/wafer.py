@@ -13,7 +13,7 @@ from openwafer.sdk.host import Record
 from openwafer.sdk.host.record import HOST_OPERATIONS
 from openwafer.sdk.profile import Profile, Wavelets
 from openwafer.sdk.profile.page import annotated_sources
-from openwafer.sdk.profile.timeline import Spans, end_of, operations_of, tasks_of
+from openwafer.sdk.profile.timeline import Spans, end_of, operations_of, senders_of, tasks_of
 from openwafer.sdk.profile.wavelets import Passages, followed
 from openwafer.sdk.program.debug_info import Home, TypeKind
 from openwafer.sdk.program.digest import digest_of
@@ -142,7 +142,13 @@ def _add_record(
     spans = {name: one[order] for name, one in spans.items()}
     arrays |= {f"span.{name}": one for name, one in spans.items() if name != "pe"}
     if record.head.scope.is_whole:
-        arrays |= _ways(*followed(record), program, spans)
+        found, passages = followed(record)
+        # Numbers of spans, in their order; operations stand behind tasks before that.
+        placed = np.empty(order.size + 1, np.int64)
+        placed[order], placed[-1] = np.arange(order.size), -1
+        own = senders_of(operations, found, program.height)
+        senders = placed[np.where(own < 0, -1, len(tasks) + own)]
+        arrays |= _ways(found, passages, program, senders)
     switched = record.events(EventKind.SWITCH)
     pes = _pes(program, switched.x, switched.y)
     order, arrays["switch.first"] = sorted_by(pes, num_pes, switched.cycle)
@@ -205,14 +211,13 @@ def _spans(
         "name": np.concatenate([names.of_tasks(pes[0], started.number), begun.number]),
         "place": np.concatenate([none, begun.place]),
         "elements": np.concatenate([np.zeros_like(none), begun.data]),
-        "out": np.concatenate([none, begun.other_color]),
     }
 
 
 def _ways(
-    found: Wavelets, passages: Passages, program: Program, spans: dict[str, NDArray[np.int64]]
+    found: Wavelets, passages: Passages, program: Program, senders: NDArray[np.int64]
 ) -> dict[str, Array]:
-    """Wavelets by number from 0 on, and the routers that they pass."""
+    """Wavelets by number from 0 on, the spans that sent them, and the routers that they pass."""
     known, number = np.unique(found.wavelet, return_inverse=True)
     order, first = sorted_by(number, known.size, found.arrived)
     sender = np.where(found.from_x < 0, -1, _pes(program, found.from_x, found.from_y))
@@ -226,7 +231,7 @@ def _ways(
         "consumed": found.consumed,
         "hops": found.hops,
         "end": found.end,
-        "span": _senders(spans, sender, found),
+        "span": senders,
     }
     arrays: dict[str, Array] = {f"wave.{name}": one[order] for name, one in wave.items()}
     pe = _pes(program, passages.x, passages.y)
@@ -252,22 +257,6 @@ def _ways(
         "way.pass": by_wavelet,
         "way.pe": pe[by_wavelet],
     }
-
-
-def _senders(spans: dict[str, NDArray[np.int64]], pe: Array, found: Wavelets) -> Array:
-    """The operation that has sent each wavelet; -1 where none is known."""
-    rows = np.flatnonzero(spans["out"] >= 0)
-    channel = spans["pe"][rows] * NUM_COLORS + spans["out"][rows]
-    span = int(max(spans["end"].max(initial=0), found.sent.max(initial=0))) + 1
-    keys = channel * span + spans["begin"][rows]
-    order = np.argsort(keys, kind="stable")
-    wanted = pe * NUM_COLORS + found.color
-    places = np.searchsorted(keys[order], wanted * span + found.sent, side="right") - 1
-    row = np.append(rows[order], -1)[places]
-    is_own = (places >= 0) & (pe >= 0) & (np.append(channel[order], -1)[places] == wanted)
-    # Its last beats may still leave when the record says that it has ended.
-    is_own &= np.append(spans["end"], -1)[row] >= found.sent
-    return np.where(is_own, row, -1)
 
 
 def _course(

@@ -1,5 +1,6 @@
 """An editor debugs a run by the Debug Adapter Protocol."""
 
+import base64
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -272,6 +273,43 @@ def test_a_deadlock_is_an_exception_with_its_reasons(client: Client) -> None:
     told = client.ask("exceptionInfo", threadId=1)
     assert told["exceptionId"] == "fabric-deadlock"
     assert "PE (1, 0)" in told["description"]
+
+
+def test_memory_of_a_variable_is_read(client: Client) -> None:
+    at_loop(client)
+    at = listed(client, "Globals")["pair"]["memoryReference"]
+    read = client.ask("readMemory", memoryReference=at, count=2)
+    assert base64.b64decode(read["data"]) == bytes([1, 0])
+    beyond = client.ask("readMemory", memoryReference=at, offset=1 << 17, count=8)
+    assert beyond["unreadableBytes"] == 8
+
+
+def test_disassembly_begins_at_the_present_line(client: Client) -> None:
+    at_loop(client)
+    at = top(client)["instructionPointerReference"]
+    asked = {"instructionOffset": -1000, "instructionCount": 1001}
+    rows = client.ask("disassemble", memoryReference=at, **asked)["instructions"]
+    assert (rows[-1]["address"], rows[-1]["line"]) == (at, LOOP)
+    assert rows[0]["presentationHint"] == "invalid"
+    rows = client.ask("disassemble", memoryReference=at, instructionCount=20)["instructions"]
+    assert any("call" in one["instruction"] for one in rows)
+
+
+def test_an_editors_console_shows_the_machine(client: Client) -> None:
+    at_loop(client)
+    shown = client.ask("evaluate", expression="memory &pair, 1", context="repl")
+    assert shown["result"].endswith(": 0001")
+    with pytest.raises(RefusedError, match="nothing here is called routes"):
+        client.ask("evaluate", expression="routes", context="watch")
+
+
+def test_frames_of_one_stack_have_numbers_of_their_own(client: Client) -> None:
+    at_loop(client)
+    client.go("stepIn", threadId=1)
+    frames = client.ask("stackTrace", threadId=1)
+    assert len({one["id"] for one in frames["stackFrames"]}) == frames["totalFrames"] == 2
+    part = client.ask("stackTrace", threadId=1, startFrame=1, levels=1)["stackFrames"]
+    assert [one["name"] for one in part] == ["main"]
 
 
 def test_threads_are_the_focus(client: Client) -> None:

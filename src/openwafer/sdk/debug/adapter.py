@@ -4,20 +4,25 @@ One thread reads, so that a pause, and a client that goes away, are seen while t
 else is done in the order in which it is asked for.
 """
 
+import base64
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.debug.breakpoints import FINDING, Breakpoint
+from openwafer.sdk.debug.disassembly import ROWS, Row, address_of, rows_at
 from openwafer.sdk.debug.halt import Halt, Reason
+from openwafer.sdk.debug.looking import LOOKS, Sight
 from openwafer.sdk.debug.messages import Message, Messages
 from openwafer.sdk.debug.names import PeLook
 from openwafer.sdk.debug.session import OTHER_RUN, Debugger
 from openwafer.sdk.debug.stack import Site, sites_of
 from openwafer.sdk.debug.values import Value
+from openwafer.sdk.program.debug_info import Place
 
 Open: TypeAlias = Callable[[Mapping[str, Any]], Debugger]
 """Gives the debugger of what a client's launch asks for."""
@@ -36,6 +41,8 @@ _CAPABILITIES: Final = {
     "supportsEvaluateForHovers": True,
     "supportsExceptionInfoRequest": True,
     "supportsTerminateRequest": True,
+    "supportsReadMemoryRequest": True,
+    "supportsDisassembleRequest": True,
     "exceptionBreakpointFilters": [
         {"filter": "finding", "label": "Mistakes that are found", "default": False}
     ],
@@ -49,8 +56,8 @@ _REASONS: Final = {
     Reason.END: "end",
     Reason.FAILED: "exception",
 }
-_FRAMES_OF_PE: Final = 1 << 10
-"""So many frames of a PE have numbers before those of the next one."""
+_BYTES_OF_PE: Final = 1 << 20
+"""So many addresses of memory has a PE before those of the next one."""
 
 
 class Adapter:
@@ -66,9 +73,9 @@ class Adapter:
         self._open_run = open_run
         self._asked: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._debugger: Debugger | None = None
-        self._focus: list[int] = []
         self._lists: list[Lists] = []
-        self._frames: dict[int, tuple[int, int]] = {}
+        self._owners: dict[int, tuple[int, int]] = {}
+        self._frames: list[tuple[int, int]] = []
         self._set: dict[str, list[int]] = {}
         self._is_over = False
 
@@ -131,7 +138,7 @@ class Adapter:
         debugger = self._open_run(arguments)
         debugger.tell = lambda text: self._messages.send(self._told(text))
         self._debugger = debugger
-        self._focus = [self._number(*at) for at in arguments.get("focus", [])]
+        debugger.focus.put(debugger.number_of(*at) for at in arguments.get("focus", []))
         yield {}
         yield _event("initialized")
 
@@ -179,7 +186,7 @@ class Adapter:
         if reference := arguments.get("variablesReference"):
             found = self._variables(reference, 0, None)
             name = next(one["evaluateName"] for one in found if one["name"] == name)
-            pe, depth = self._frames[reference]
+            pe, depth = self._owners[reference]
             look = self._now.look(pe, depth)
         else:
             pe, look = self._look(arguments.get("frameId"))
@@ -268,9 +275,8 @@ class Adapter:
         yield {}
 
     def _stopped(self, halt: Halt) -> Message:
-        self._lists = []
-        pe = halt.pe if halt.pe is not None else (self._focus or [0])[0]
-        self._focus = list(dict.fromkeys([pe, *halt.others, *self._focus]))
+        self._lists, self._frames = [], []
+        pe = self._now.focus.follow(halt)
         reason = _REASONS[halt.reason]
         is_data = any(one.words for one in self._now.breakpoints if one.number in halt.breakpoints)
         return _event(
@@ -286,23 +292,29 @@ class Adapter:
     # What to look at.
 
     def _on_threads(self, _arguments: Message) -> Iterator[Message]:
-        yield {
-            "threads": [{"id": pe + 1, "name": self._now.name_of(pe)} for pe in self._focus or [0]]
-        }
+        yield {"threads": [{"id": pe + 1, "name": self._now.name_of(pe)} for pe in self._now.focus]}
 
     def _on_focus(self, arguments: Message) -> Iterator[Message]:
-        self._focus = [self._number(*at) for at in arguments["pes"]]
+        self._now.focus.put([self._now.number_of(*at) for at in arguments["pes"]])
         yield {}
 
     def _on_stackTrace(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
         pe, shown = self._pe(arguments), []
         for depth, frame in enumerate(self._now.frames(pe)):
-            number = pe * _FRAMES_OF_PE + depth + 1
-            shown += [self._frame(number, one) for one in sites_of(self._now.program, frame)]
-        yield {"stackFrames": shown, "totalFrames": len(shown)}
+            code = address_of(self._now.program, pe, frame)
+            for site in sites_of(self._now.program, frame):
+                self._frames.append((pe, depth))
+                shown.append(self._frame(len(self._frames), site, code))
+        first, most = int(arguments.get("startFrame", 0)), int(arguments.get("levels", 0))
+        part = shown[first : first + most if most else None]
+        yield {"stackFrames": part, "totalFrames": len(shown)}
 
-    def _frame(self, number: int, site: Site) -> Message:
+    def _frame(self, number: int, site: Site, code: int) -> Message:
         place, name = site.place, f"{site.function}{' (inlined)' * site.is_inlined}"
+        where = {"line": place.line, "column": place.column, "source": self._source(place)}
+        return {"id": number, "name": name, **where, "instructionPointerReference": hex(code)}
+
+    def _source(self, place: Place) -> Message:
         sources = {one.name: one for one in self._now.program.debug.sources}
         source: Message = {"name": Path(place.file).name}
         if place.file in sources:
@@ -310,8 +322,7 @@ class Adapter:
             is_there = Path(sources[place.file].path).is_file()
             source |= {"path": sources[place.file].path}
             source |= {} if is_there else {"sourceReference": known.index(place.file) + 1}
-        where = {"line": place.line, "column": place.column, "source": source}
-        return {"id": number, "name": name, **where}
+        return source
 
     def _on_source(self, arguments: Message) -> Iterator[Message]:
         number = int(arguments.get("sourceReference") or arguments["source"]["sourceReference"])
@@ -340,6 +351,9 @@ class Adapter:
     def _on_evaluate(self, arguments: Message) -> Iterator[Message]:
         pe, look = self._look(arguments.get("frameId"))
         expression = arguments["expression"]
+        if (lines := self._seen(arguments, pe, look)) is not None:
+            yield {"result": "\n".join(lines), "variablesReference": 0}
+            return
         result = look.evaluator.result(expression)
         if isinstance(result, Value):
             shown = self._shown(pe, look, expression, result)
@@ -347,10 +361,46 @@ class Adapter:
         else:
             yield {"result": look.evaluator.bare_text(expression), "variablesReference": 0}
 
+    def _seen(self, arguments: Message, pe: int, look: PeLook) -> Iterable[str] | None:
+        """What the console would show, where a person asks for that in an editor's console."""
+        word, _, rest = arguments["expression"].strip().partition(" ")
+        is_asked = arguments.get("context") == "repl" and word in LOOKS
+        if not is_asked or look.evaluator.is_name(word):
+            return None
+        return LOOKS[word](Sight(self._now, pe, look.depth), rest)
+
+    def _on_readMemory(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
+        pe, begin = divmod(int(arguments["memoryReference"], 0), _BYTES_OF_PE)
+        first, asked = begin + int(arguments.get("offset", 0)), int(arguments["count"])
+        num = min(asked, WORD_BYTES * MEMORY_WORDS - first) if first >= 0 else 0
+        data = self._now.look(pe).read(first, num) if num > 0 else b""
+        yield {
+            "address": hex(pe * _BYTES_OF_PE + max(0, first)),
+            "data": base64.b64encode(data).decode(),
+            "unreadableBytes": asked - len(data),
+        }
+
+    def _on_disassemble(self, arguments: Message) -> Iterator[Message]:
+        begin = int(arguments["memoryReference"], 0) + int(arguments.get("offset", 0))
+        rows = dict(enumerate(rows_at(self._now.program, begin), begin // ROWS * ROWS))
+        first = begin + int(arguments.get("instructionOffset", 0))
+        addresses = range(first, first + int(arguments["instructionCount"]))
+        yield {"instructions": [self._instruction(one, rows.get(one)) for one in addresses]}
+
+    def _instruction(self, address: int, row: Row | None) -> Message:
+        if row is None:
+            return {"address": hex(address), "instruction": "", "presentationHint": "invalid"}
+        told = {"address": hex(address), "instruction": row.text.strip()}
+        if row.place < 0:
+            return told
+        place = self._now.program.places[row.place]
+        where = {"location": self._source(place), "line": place.line, "column": place.column}
+        return told | where
+
     def _on_setVariable(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
         found = self._variables(arguments["variablesReference"], 0, None)
         (one,) = [one for one in found if one["name"] == arguments["name"]]
-        pe, depth = self._frames[arguments["variablesReference"]]
+        pe, depth = self._owners[arguments["variablesReference"]]
         was_changed = self._now.has_changed
         yield {"value": self._now.set(pe, one["evaluateName"], arguments["value"], depth)}
         if not was_changed:
@@ -365,7 +415,7 @@ class Adapter:
 
     def _listed(self, pe: int, look: PeLook, lists: Lists) -> int:
         self._lists.append(lists)
-        self._frames[len(self._lists)] = pe, look.depth
+        self._owners[len(self._lists)] = pe, look.depth
         return len(self._lists)
 
     def _variables(self, number: int, first: int, count: int | None) -> list[Message]:
@@ -386,7 +436,7 @@ class Adapter:
 
     def _shown(self, pe: int, look: PeLook, name: str, value: Value) -> Message:
         kind, parts = look.values.type_of(value), look.values.parts(value)
-        reference = 0
+        reference, memory = 0, pe * _BYTES_OF_PE
         if parts:
 
             def inner(first: int, count: int | None) -> list[Message]:
@@ -403,24 +453,24 @@ class Adapter:
             "type": kind.name,
             "evaluateName": name,
             "variablesReference": reference,
+            **({} if value.address is None else {"memoryReference": hex(memory + value.address)}),
             **({"indexedVariables": len(parts)} if kind.shape else {}),
         }
 
     def _look(self, frame: int | None) -> tuple[int, PeLook]:
         """The PE of a frame's number, and what is seen there; of none the first PE in focus."""
         if not frame:
-            pe = (self._focus or [0])[0]
+            pe = next(iter(self._now.focus))
             return pe, self._now.look(pe)
-        pe, depth = divmod(frame - 1, _FRAMES_OF_PE)
+        if not 0 < frame <= len(self._frames):
+            raise error("debug-stale", "this frame is of a stop that is over")
+        pe, depth = self._frames[frame - 1]
         return pe, self._now.look(pe, depth)
 
     def _pe(self, arguments: Message) -> int:
         pe = int(arguments["threadId"]) - 1
         self._now.program.place_of(pe)
         return pe
-
-    def _number(self, x: int, y: int) -> int:
-        return self._now.number_of(x, y)
 
 
 def _event(name: str, **body: Any) -> Message:

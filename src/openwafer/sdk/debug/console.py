@@ -8,6 +8,7 @@ from typing import IO, Final
 from openwafer.diagnostics import OpenwaferError, counted, error
 from openwafer.sdk.debug.breakpoints import FINDING, Breakpoint
 from openwafer.sdk.debug.halt import Halt, Reason
+from openwafer.sdk.debug.looking import LOOKS, Sight
 from openwafer.sdk.debug.session import OTHER_RUN, Debugger
 from openwafer.sdk.debug.stack import sites_of
 from openwafer.sdk.program.debug_info import Place, Source
@@ -227,6 +228,59 @@ class Console(cmd.Cmd):
         self._depth = depth
         self.do_where("")
 
+    def do_focus(self, rest: str) -> None:
+        """focus, focus add X Y [COLUMNS ROWS], focus remove X Y [COLUMNS ROWS]: PEs to look at.
+
+        Those that stop come into it, too; without more words it is listed.
+        """
+        word, *at = rest.split() or ["list"]
+        focus = self._debugger.focus
+        if word in ("add", "remove") and len(at) in (2, 4):
+            pes = self._pes([_number(one) for one in at])
+            if word == "add":
+                focus.add(pes)
+            else:
+                focus.remove(pes)
+        elif word != "list" or at:
+            raise error("debug-usage", f"this is no focus: {rest!r}", help="help focus")
+        for pe in focus:
+            frames = self._debugger.frames(pe)
+            place = self._program.places[frames[0].place] if frames else "runs no code"
+            self._say(f"{'*' if pe == self._pe else ' '}{self._debugger.name_of(pe)}: {place}")
+
+    def do_routes(self, rest: str) -> None:
+        """routes: of the PE's colors, with switch positions and what waits there."""
+        self._look_at("routes", rest)
+
+    def do_queues(self, rest: str) -> None:
+        """queues: of the PE, with the wavelets in them."""
+        self._look_at("queues", rest)
+
+    def do_tasks(self, rest: str) -> None:
+        """tasks: of the PE, with which are active and blocked."""
+        self._look_at("tasks", rest)
+
+    def do_operations(self, rest: str) -> None:
+        """operations: operations in flight on the PE, and what they wait for."""
+        self._look_at("operations", rest)
+
+    def do_memory(self, rest: str) -> None:
+        """memory ADDRESS [, WORDS]: words of memory from a byte address on, as &data + 4."""
+        self._look_at("memory", rest)
+
+    def do_code(self, _rest: str) -> None:
+        """code: instructions of the function around its present place, as the IR has them."""
+        self._look_at("code", _rest)
+
+    def do_came_from(self, rest: str) -> None:
+        """came-from [COLOR]: where the last wavelets that came to the PE were sent."""
+        self._look_at("came-from", rest)
+
+    def _look_at(self, name: str, rest: str) -> None:
+        sight = Sight(self._debugger, self._pe, self._depth)
+        for line in LOOKS[name](sight, rest):
+            self._say(line)
+
     def do_print(self, rest: str) -> None:
         """print EXPRESSION: names, a[2], s.field, p.*, &x, arithmetic, comparisons."""
         look = self._debugger.look(self._pe, self._depth)
@@ -283,6 +337,7 @@ class Console(cmd.Cmd):
 
     def _show(self, halt: Halt) -> None:
         self._depth = 0
+        self._debugger.focus.follow(halt)
         if halt.pe is None:
             self._say(f"cycle {halt.cycle:,}, {halt.reason.value}")
             if halt.text:
@@ -330,6 +385,7 @@ _SHORT: Final = {
     "l": "list",
     "q": "quit",
     "EOF": "quit",
+    "came-from": "came_from",
 }
 
 

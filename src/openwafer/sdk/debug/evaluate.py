@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.debug.values import Number, Value, Values
 from openwafer.sdk.program.debug_info import TypeKind
 
@@ -61,6 +61,13 @@ class Evaluator:
             return self._of(tree, expression)
         except (TypeError, ValueError, ArithmeticError) as cause:
             raise _refused(expression, str(cause)) from cause
+
+    def is_name(self, word: str) -> bool:
+        """Whether something is called so, also what has no value now."""
+        try:
+            return self._find(word) is not None
+        except OpenwaferError:
+            return True
 
     def variable(self, expression: str) -> Value:
         """The variable, or the part of one, that an expression names.

@@ -20,8 +20,10 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.codegen.native import NativeCode
 from openwafer.sdk.debug.breakpoints import FINDING, Arrival, Breakpoint, Breakpoints, Seen
 from openwafer.sdk.debug.changes import ITS_CODE, change_of, writer_of
+from openwafer.sdk.debug.focus import Focus
 from openwafer.sdk.debug.halt import Decide, Halt, Reason, never
 from openwafer.sdk.debug.names import PeLook
+from openwafer.sdk.debug.origins import Origins
 from openwafer.sdk.debug.snapshots import Kept, Snapshots
 from openwafer.sdk.debug.stack import Frame, frames_of
 from openwafer.sdk.debug.values import Value
@@ -56,7 +58,7 @@ class Debugger:
         breakpoints: where the run stops.
         halt: where it stands now.
         tell: gets messages of breakpoints that do not stop.
-        has_changed: a value was set, so that the run may not be what it was.
+        focus: PEs that the user looks at.
 
     Raises OpenwaferError for the journal of another program.
     """
@@ -89,7 +91,9 @@ class Debugger:
         self._may_pause = True
         self._refusals: list[str] = []
         self._failures: list[str] = []
-        self.has_changed = False
+        self._changed_at: int | None = None
+        self._origins = Origins(program, journal)
+        self.focus = Focus()
         self.tell: Callable[[str], None] = lambda _text: None
         self.simulator.when_stopped(self._stopped)
         self.simulator.when_heard(self._heard)
@@ -184,6 +188,11 @@ class Debugger:
     def go_unpaused(self) -> None:
         """Forget a pause that was asked for while the run stood."""
         self._is_to_pause.clear()
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether a value was set before, so that the run may not be what it was."""
+        return self._changed_at is not None
 
     @property
     def num_snapshots(self) -> int:
@@ -321,6 +330,8 @@ class Debugger:
             self._run.throw(GreenletExit)
         self.halt = Halt(Reason.CYCLE if kept.cycle else Reason.START, kept.cycle)
         self._run = greenlet(lambda: self._runs(kept.operation, kept.standing))
+        if self._changed_at is not None and kept.cycle < self._changed_at:
+            self._changed_at = None
         self.simulator.look_no_more()
         self.simulator.restore(kept.standing.moment)
         self._arrivals = []
@@ -477,6 +488,23 @@ class Debugger:
         shown = frames[min(frame, len(frames) - 1)] if frames else None
         return PeLook(self.program, self.simulator, pe, shown, frame)
 
+    def came_from(self, pe: int, color: int | None = None) -> list[str]:
+        """Where the last wavelets of a color, or of each, came from that a PE has got, in lines.
+
+        The run is done once more for it, up to the present cycle.
+
+        Raises OpenwaferError where none of the color came, and in another run than that of the
+        journal.
+        """
+        if self.has_changed:
+            raise error(
+                "debug-other-run",
+                f"a value was set at cycle {self._changed_at:,}, and wavelets are followed in the"
+                " run that was recorded",
+                help="go back to before that",
+            )
+        return self._origins.of_pe(pe, self.simulator.cycle, color)
+
     def set(self, pe: int, name: str, expression: str, frame: int = 0) -> str:
         """Give a variable, or a part of one, another value; gives it as it is then.
 
@@ -489,7 +517,8 @@ class Debugger:
         value = look.evaluator.variable(name)
         content = look.values.content(value, look.evaluator.number(expression))
         look.write(value, content)
-        self.has_changed = True
+        cycle = self.simulator.cycle
+        self._changed_at = cycle if self._changed_at is None else min(cycle, self._changed_at)
         self._changes(None)
         self._kept.end_with(self._kept_now())
         return look.values.text(look.values.again(value))

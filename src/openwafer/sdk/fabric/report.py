@@ -12,6 +12,7 @@ from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.alike import Remark, alike_together
 from openwafer.sdk.fabric.events import EventKind
+from openwafer.sdk.fabric.pe_state import PeState, pe_state
 from openwafer.sdk.fabric.senders import RAMP, neighbour, senders_of, sends, sends_control
 from openwafer.sdk.fabric.state import Array, Tables
 from openwafer.sdk.fabric.waiting import waiting_wavelets, waiting_work
@@ -144,6 +145,11 @@ class Report:
     def waiting(self) -> list[str]:
         """What PEs and wavelets wait for."""
         return self._in_short(self._remarks())
+
+    def pe_state(self, pe: int) -> PeState:
+        """What a PE's machine is at."""
+        operations = [note.removeprefix(", ") for _, note in self._waiting_threads(pe)]
+        return pe_state(self._program, self._state, pe, operations)
 
     def _in_short(self, remarks: list[Remark]) -> list[str]:
         notes = alike_together([*self._filtered(), *remarks], self._name)

@@ -28,6 +28,7 @@ from openwafer.sdk.fabric.machine import (
 )
 from openwafer.sdk.fabric.moments import Books, Landing, Moment, Print, Standing
 from openwafer.sdk.fabric.patience import Patience, tell_interrupted
+from openwafer.sdk.fabric.pe_state import PeState
 from openwafer.sdk.fabric.report import Lost, Report
 from openwafer.sdk.fabric.stepping import Stepping
 from openwafer.sdk.program.mailbox import Finding
@@ -416,6 +417,10 @@ class Simulator:
     def waiting(self) -> list[str]:
         """What PEs and wavelets wait for now, as the report of a deadlock says it."""
         return self._report().waiting()
+
+    def pe_state(self, pe: int) -> PeState:
+        """What the machine of a PE, by its number, is at."""
+        return self._report().pe_state(pe)
 
     def statistics(self) -> Statistics:
         """Counts since the start."""

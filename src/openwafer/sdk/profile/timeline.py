@@ -8,18 +8,21 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+from openwafer.sdk.arch.generation import NUM_COLORS
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import EventKind
 from openwafer.sdk.host import Events, Record
 from openwafer.sdk.profile.model import slot_name
-from openwafer.sdk.profile.wavelets import Numbers, partners
+from openwafer.sdk.profile.wavelets import Numbers, Wavelets, partners
 from openwafer.sdk.program.program import Program
 from openwafer.trace import Trace
 
+Array: TypeAlias = NDArray[np.integer[Any]]
 CYCLE_SECONDS: Final = 1e-6
 """Of a trace, so that a viewer's microseconds are cycles."""
 _WORD: Final = (1 << 32) - 1
@@ -133,6 +136,35 @@ def _spans(record: Record, begin: EventKind, end: EventKind) -> Spans:
     last = end_of(record)
     found = partners(*(_threads(one, record.head.height) for one in (begins, ends)))
     return Spans(begins, np.append(ends.cycle, last)[found])
+
+
+def senders_of(operations: Spans, found: Wavelets, height: int) -> Numbers:
+    """The operation that has sent each wavelet, by its number; -1 where none is known.
+
+    Args:
+        operations: of the record.
+        found: its wavelets.
+        height: rows of PEs.
+    """
+    begun = operations.events
+    sending = np.flatnonzero(begun.other_color >= 0)
+    channel = _channel(begun.x, begun.y, begun.other_color, height)[sending]
+    last = max(operations.end.max(initial=0), found.sent.max(initial=0))
+    span = int(last) + 1
+    keys = channel * span + begun.cycle[sending]
+    order = np.argsort(keys, kind="stable")
+    wanted = _channel(found.from_x, found.from_y, found.color, height)
+    places = np.searchsorted(keys[order], wanted * span + found.sent, side="right") - 1
+    row = np.append(sending[order], -1)[places]
+    is_own = (places >= 0) & (found.from_x >= 0) & (np.append(channel[order], -1)[places] == wanted)
+    # Its last beats may still leave when the record says that it has ended.
+    is_own &= np.append(operations.end, -1)[row] >= found.sent
+    return np.where(is_own, row, -1)
+
+
+def _channel(x: Array, y: Array, color: Array, height: int) -> Numbers:
+    found: Numbers = (x.astype(np.int64) * height + y) * NUM_COLORS + color
+    return found
 
 
 def _threads(events: Events, height: int) -> Numbers:
