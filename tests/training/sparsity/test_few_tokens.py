@@ -120,4 +120,4 @@ def test_all_else_has_the_bits_that_it_has_in_training(
 def test_behind_the_writing_nothing_is_left() -> None:
     model = packed(nn.Linear(INPUTS, OUTPUTS))
     written(model, torch.randn(1, INPUTS))
-    assert linear_of(model).few_tokens is None
+    assert linear_of(model).other_product is None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,18 @@ PATTERN = "weight_pattern"
 """Name of the parameter beside ``weight``."""
 
 
+class OtherProduct(Protocol):
+    """Multiplies some inputs of a packed linear module in the module's place."""
+
+    def takes(self, inputs: Tensor, values: Tensor) -> bool:
+        """Whether these inputs, `[..., in_features]`, are multiplied here."""
+
+    def multiply(
+        self, inputs: Tensor, values: Tensor, packed: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """`[..., out_features]`."""
+
+
 class PackedLinear(nn.Module):
     """A linear map of a sparse weight, in the place of a module with a dense one.
 
@@ -40,7 +53,7 @@ class PackedLinear(nn.Module):
         weight: values `[capacity]`, in the order of the pattern's positions, then zeros.
         weight_pattern: `uint8 [num_bytes]`.
         bias: `[outputs]`, or ``None``.
-        few_tokens: multiplies what it takes, while the model writes texts.
+        other_product: multiplies what it takes, as where the model writes texts.
     """
 
     def __init__(
@@ -59,7 +72,7 @@ class PackedLinear(nn.Module):
         packed = torch.empty(room.num_bytes, dtype=torch.uint8, device=like.device)
         self.weight_pattern: nn.Parameter = nn.Parameter(packed, requires_grad=False)
         self.bias = bias
-        self.few_tokens: FewTokens | None = None
+        self.other_product: OtherProduct | None = None
 
     @property
     def in_features(self) -> int:
@@ -80,8 +93,8 @@ class PackedLinear(nn.Module):
             dtype = torch.get_autocast_dtype(kind)
             inputs, values = inputs.to(dtype), values.to(dtype)
             bias = None if bias is None else bias.to(dtype)
-        if self.few_tokens is not None and self.few_tokens.takes(inputs, values):
-            return self.few_tokens.multiply(inputs, values, self.weight_pattern, bias)
+        if self.other_product is not None and self.other_product.takes(inputs, values):
+            return self.other_product.multiply(inputs, values, self.weight_pattern, bias)
         weight = self.multiplication
         multiply = skipping_linear if weight.skips_zeros(inputs, values) else masked_linear
         return multiply(inputs, values, self.weight_pattern, bias, weight)
@@ -230,13 +243,15 @@ def multiplying_few_tokens(model: nn.Module) -> Iterator[list[FewTokens]]:
         for module in packed_linears(model).values()
         if module.multiplication.skipping.from_tokens is not None
     ]
-    for module in modules:
-        module.few_tokens = FewTokens(module.multiplication)
+    before = [module.other_product for module in modules]
+    products = [FewTokens(module.multiplication) for module in modules]
+    for module, product in zip(modules, products, strict=True):
+        module.other_product = product
     try:
-        yield [module.few_tokens for module in modules if module.few_tokens is not None]
+        yield products
     finally:
-        for module in modules:
-            module.few_tokens = None
+        for module, other in zip(modules, before, strict=True):
+            module.other_product = other
 
 
 class DenseWeights(Mapping[str, torch.Tensor]):

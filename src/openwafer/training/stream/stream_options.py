@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 
-from openwafer.config import Bytes, convert_fields
+from openwafer.config import Bytes, InvalidFieldError, convert_fields
 from openwafer.diagnostics import error
 from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import Activations, ExpertsWay, Mode, StoreUse
@@ -16,6 +17,34 @@ from openwafer.training.stream.device.layer_backend import TORCH, LayerBackend
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import HostMemory, StoreSystems
 from openwafer.training.stream.schedule import UpdateTiming
+
+
+@dataclass(frozen=True)
+class FabricOptions:
+    """The rectangle of PEs that computes a model, and how weights come to it.
+
+    Attributes:
+        rows: of PEs; features are dealt to them.
+        columns: of PEs; the tokens of a micro-batch lie in them, so they divide those.
+        generation: wse2 or wse3.
+        precision: f32 is all there is.
+        ports: by which weights stream in; ``null`` takes the fewest.
+        host: patterns of layers' names that torch computes on the host.
+    """
+
+    rows: int = 4
+    columns: int = 4
+    generation: Literal["wse2", "wse3"] = "wse3"
+    precision: Literal["f32"] = "f32"
+    ports: int | None = None
+    host: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        for name in ("rows", "columns", "ports"):
+            found = getattr(self, name)
+            if found is not None and found < 1:
+                raise InvalidFieldError(name, f"expected above 0, found {found}")
 
 
 @dataclass(frozen=True)

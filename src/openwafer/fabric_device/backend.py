@@ -1,0 +1,166 @@
+"""The backend of a device that is a simulated wafer: its kernels, and what their layers may be."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.fabric_device.linear import StreamedPacked, put, streamed_linear
+from openwafer.fabric_device.report import FabricReport
+from openwafer.fabric_device.wafer import Account, Wafer, num_tokens
+from openwafer.sdk.kernels.resident import Resident, plan_resident
+from openwafer.training.sparsity.packed_linear import PackedLinear
+from openwafer.training.stream.device.layer_backend import LayerCall, LayerKernel, not_computed
+from openwafer.training.stream.stream_options import FabricOptions
+from openwafer.training.torch_private import pytree
+
+_LINEAR: Final = (nn.Linear, PackedLinear)
+_LOCAL: Final = (nn.ReLU, nn.Identity)
+_CONTAINERS: Final = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+
+
+class Fabric:
+    """Has layers computed on a simulated wafer, whose activations stay there between them.
+
+    It is a backend of :class:`~openwafer.training.stream.stream_options.StreamOptions`: weights
+    stream in from the parameter store, and gradients of weights out. Layers are linear ones with or
+    without bias, and modules made of them, of ReLU and of sums of two activations; another one is
+    refused by its name, unless `host` of the options has it.
+
+    Args:
+        options: the rectangle, and what is left to the host.
+    """
+
+    def __init__(self, options: FabricOptions) -> None:
+        self.options = options
+        self.account = Account()
+        self.most_features = 1
+        self._wafers: dict[int, Wafer] = {}
+        plan_resident(
+            (options.rows, options.columns), options.columns, 1,
+            arch=options.generation, num_ports=options.ports,
+        )  # fmt: skip
+
+    def kernel(self, layer: str, module: nn.Module) -> LayerKernel:
+        """See :class:`~openwafer.training.stream.device.layer_backend.LayerBackend`."""
+        if any(fnmatchcase(layer, pattern) for pattern in self.options.host):
+            return _OnHost(self.account)
+        for name, part in module.named_modules():
+            self._check(f"{layer}.{name}" if name else layer, part)
+        return _OnFabric(self, layer, module)
+
+    def report(self) -> FabricReport:
+        """What was done up to now."""
+        return self.account.report()
+
+    def close(self) -> None:
+        """End the runs of the simulated wafers."""
+        for wafer in self._wafers.values():
+            wafer.resident.close()
+        self._wafers.clear()
+
+    def wafer(self, shape: torch.Size) -> Wafer:
+        """The wafer for tokens of a tensor (..., features).
+
+        Raises:
+            OpenwaferError: they do not divide, or there is no room for the widest layer.
+        """
+        tokens, options = num_tokens(shape), self.options
+        if tokens not in self._wafers:
+            plan = plan_resident(
+                (options.rows, options.columns), tokens, self.most_features,
+                arch=options.generation, num_ports=options.ports,
+            )  # fmt: skip
+            self._wafers[tokens] = Wafer(Resident(plan), self.account)
+        return self._wafers[tokens]
+
+    def _check(self, name: str, module: nn.Module) -> None:
+        if isinstance(module, _LINEAR):
+            self.most_features = max(self.most_features, module.in_features, module.out_features)
+            if module.weight.dtype != torch.float32:
+                raise not_computed(name, module, f"weights of {module.weight.dtype}")
+            if isinstance(module, PackedLinear):
+                module.other_product = StreamedPacked(self, name, module)
+        elif isinstance(module, nn.Dropout) and module.p == 0:
+            return
+        elif not isinstance(module, (*_LOCAL, *_CONTAINERS)) and not list(module.children()):
+            raise not_computed(name, module, f"a {type(module).__name__}")
+
+
+@dataclass
+class _OnHost:
+    """Has torch compute a layer on the host, and counts its calls."""
+
+    account: Account
+
+    def forward(self, call: LayerCall) -> Any:
+        """See :class:`LayerKernel`."""
+        self.account.host_calls[call.layer] += 1
+        return call.by_torch()
+
+    recompute = forward
+
+
+@dataclass
+class _OnFabric:
+    """Has a layer's own forward run, whose functions are computed on the wafer."""
+
+    backend: Fabric
+    layer: str
+    module: nn.Module
+
+    def forward(self, call: LayerCall) -> Any:
+        """See :class:`LayerKernel`."""
+        backend = self.backend
+
+        def enter(value: Any) -> Any:
+            is_given = isinstance(value, torch.Tensor) and value.is_floating_point()
+            return put(backend.wafer(value.shape), value) if is_given else value
+
+        _check_call(call)
+        args, kwargs = pytree.tree_map(enter, (tuple(call.args), dict(call.kwargs)))
+        with backend.account.inside(self.layer, self._refusal), _Streaming(backend, self.layer):
+            return call.function(*args, **kwargs)
+
+    recompute = forward
+
+    def _refusal(self, function: str) -> OpenwaferError:
+        return not_computed(self.layer, self.module, f"torch's {function} inside it")
+
+
+def _check_call(call: LayerCall) -> None:
+    for value in pytree.tree_leaves((call.args, call.kwargs)):
+        if isinstance(value, torch.Tensor) and value.dtype not in (torch.float32, torch.int64):
+            raise not_computed(call.layer, call.module, f"tensors of {value.dtype}")
+    if torch.is_autocast_enabled("cpu"):
+        raise error(
+            "fabric-precision",
+            f"layer {call.layer!r} is computed under autocast to "
+            f"{torch.get_autocast_dtype('cpu')}, and the fabric computes f32",
+            help="set precision to fp32",
+        )
+
+
+class _Streaming(TorchFunctionMode):
+    """Computes functions that have weights on the wafer, while a layer's forward runs."""
+
+    def __init__(self, backend: Fabric, layer: str) -> None:
+        super().__init__()
+        self._backend, self._layer = backend, layer
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func is F.linear:
+            return streamed_linear(self._backend, self._layer, *args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
