@@ -74,7 +74,7 @@ def test_both_ways_are_the_identity_of_arrays() -> None:
         ((2, 2), 0, {}, "0 elements a PE"),
         ((0, 2), 1, {}, "0 rows and 2 columns of PEs"),
         ((10, 10), 200, {}, "200 elements of each of 100 PEs takes 86,144 bytes of a PE"),
-        ((2, 2), 4, {"precision": "f16-f32"}, "precision f16-f32 has sums"),
+        ((2, 2), 4, {"precision": "f16-f32"}, "precision is 'f16-f32', which has sums"),
     ],
 )
 def test_what_no_root_can_have_is_refused(
@@ -85,5 +85,5 @@ def test_what_no_root_can_have_is_refused(
 
 
 def test_values_without_a_dim_for_each_line_of_pes_are_refused() -> None:
-    with pytest.raises(OpenwaferError, match=r"values have the shape \(4,\); 3 dims \(rows of PEs"):
+    with pytest.raises(OpenwaferError, match=r"values of the shape \(4,\); 3 dims \(rows of PEs"):
         kernels.scatter(np.ones(4, np.float32))

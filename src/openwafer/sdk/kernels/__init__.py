@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         streamed_delta,
         streamed_gradient,
     )
+    from openwafer.sdk.kernels.transposition import TransposePlan, plan_transpose, transpose
     from openwafer.sdk.kernels.trees import Shape, Tree
     from openwafer.sdk.kernels.triangular import TriangularPlan, plan_triangular, trsm
     from openwafer.sdk.kernels.vectors import (
@@ -98,6 +99,7 @@ __all__ = [
     "StencilPlan",
     "StreamedPlan",
     "Streaming",
+    "TransposePlan",
     "Tree",
     "TriangularPlan",
     "VectorPlan",
@@ -132,6 +134,7 @@ __all__ = [
     "plan_spmv",
     "plan_stencil",
     "plan_streamed",
+    "plan_transpose",
     "plan_triangular",
     "plan_vector",
     "power_method",
@@ -145,6 +148,7 @@ __all__ = [
     "streamed_delta",
     "streamed_gemm",
     "streamed_gradient",
+    "transpose",
     "trsm",
 ]
 
@@ -176,6 +180,7 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("delta_bound", "gradient_bound"), "streamed_backward"),
         **dict.fromkeys(("delta_cycles", "gradient_cycles"), "streamed_backward"),
         **dict.fromkeys(("streamed_delta", "streamed_gradient"), "streamed_backward"),
+        **dict.fromkeys(("TransposePlan", "plan_transpose", "transpose"), "transposition"),
         **dict.fromkeys(("Shape", "Tree"), "trees"),
         **dict.fromkeys(("TriangularPlan", "plan_triangular", "trsm"), "triangular"),
         **dict.fromkeys(("VectorPlan", "plan_vector"), "vectors"),

@@ -15,6 +15,7 @@ from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_sums,
+    moved_as,
     named_precision,
     precision_of,
 )
@@ -285,7 +286,7 @@ def broadcast(values: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.W
         OpenwaferError: shape or type do not fit, or the rectangle or its memory is too small.
     """
     check_dims("values", values, "elements")
-    kind = Precision.F16 if values.dtype == np.float16 else Precision.F32
+    kind = moved_as(values)
     plan = plan_collective(Collective.BROADCAST, size, len(values), arch=arch, precision=kind)
     return plan.run(values)
 

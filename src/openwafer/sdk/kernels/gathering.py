@@ -10,7 +10,7 @@ from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
-from openwafer.sdk.kernels.precision import Precision, named_precision
+from openwafer.sdk.kernels.precision import Precision, moved_as, moved_precision
 from openwafer.sdk.kernels.running import (
     BROADCAST_CYCLES,
     CODE_BYTES,
@@ -162,13 +162,10 @@ def plan_gather(
     Raises:
         OpenwaferError: it does not fit the fabric or the root's memory.
     """
-    generation, numbers = known_arch(arch), named_precision(precision)
+    generation, numbers = known_arch(arch), moved_precision(precision)
     check_rectangle(*size, generation)
     if length < 1:
         raise error("kernel-length", f"{length} elements a PE", help="give 1 element or more")
-    if numbers.is_widened:
-        what = f"precision {numbers} has sums, and values that are moved have none"
-        raise error("kernel-precision", what, help="give f32 or f16")
     padding = -length % numbers.in_wavelet
     plan = GatherPlan(is_scatter, *size, length, padding, generation, numbers)
     check_memory(plan.memory_bytes, f"{length} elements of each of {size[0] * size[1]} PEs")
@@ -196,7 +193,7 @@ def scatter(values: NDArray[Any], *, arch: str = Arch.WSE3) -> Result:
 
 def _moved(values: NDArray[Any], is_scatter: bool, arch: str) -> Result:
     check_dims("values", values, *ON_PES)
-    kind = Precision.F16 if values.dtype == np.float16 else Precision.F32
     rows, columns, length = values.shape
-    options: dict[str, Any] = {"is_scatter": is_scatter, "arch": arch, "precision": kind}
-    return plan_gather((rows, columns), length, **options).run(values)
+    kind = moved_as(values)
+    plan = plan_gather((rows, columns), length, is_scatter=is_scatter, arch=arch, precision=kind)
+    return plan.run(values)

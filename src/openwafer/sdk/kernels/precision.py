@@ -75,6 +75,24 @@ def named_precision(name: str) -> Precision:
     return Precision(name)
 
 
+def moved_precision(name: str) -> Precision:
+    """The precision of values that are moved and not added up.
+
+    Raises:
+        OpenwaferError: there is none of this name, or it has sums of another type.
+    """
+    found = named_precision(name)
+    if found.is_widened:
+        what = f"precision is {name!r}, which has sums; values that are moved have none"
+        raise error("kernel-precision", what, help="give f32 or f16")
+    return found
+
+
+def moved_as(values: NDArray[Any]) -> Precision:
+    """The precision in which an array is moved; one of another type is refused when it is given."""
+    return Precision.F16 if values.dtype == np.float16 else Precision.F32
+
+
 _ROUNDOFF: Final = {np.dtype(np.float32): 2.0**-24, np.dtype(np.float16): 2.0**-11}
 
 

@@ -121,9 +121,8 @@ def check_dims(name: str, values: NDArray[Any], *dims: str) -> None:
     if values.ndim != len(dims):
         raise error(
             "kernel-shape",
-            f"{name} have the shape {values.shape}; {len(dims)} dims ({', '.join(dims)}) are "
-            "needed",
-            help="reshape them",
+            f"{name} of the shape {values.shape}; {len(dims)} dims ({', '.join(dims)}) are needed",
+            help="give an array of these dims, as by reshape",
         )
 
 
