@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load, load_file
 
-from openwafer.sdk.host.journal import keep_program, read
+from openwafer.sdk.host.beside import keep_program
+from openwafer.sdk.host.journal import read
 from openwafer.sdk.program import FILE_NAME
 from openwafer.sdk.program import file as programs
 from openwafer.trace import Trace

@@ -6,17 +6,19 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from openwafer.cli.journaled import chosen_run, journaled
 
 if TYPE_CHECKING:
-    from openwafer.sdk.debug import Debugger
+    from openwafer.sdk.debug import Stand
+
+_PATHS: Final = ("out", "replay", "core")
 
 
-def debug(
+def debug(  # noqa: PLR0913 - a command takes one for each option
     out: Annotated[
         Path | None, typer.Argument(metavar="OUT", help="Output folder of cslc.")
     ] = None,
@@ -26,6 +28,10 @@ def debug(
     ] = None,
     replay: Annotated[
         Path | None, typer.Option(metavar="JOURNAL", help="Debug the run of a journal instead.")
+    ] = None,
+    core: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Look at what a run has left by OPENWAFER_CORE."),
     ] = None,
     run: Annotated[
         int | None,
@@ -46,7 +52,7 @@ def debug(
     """
     from openwafer.sdk.debug import Console
 
-    given = {"out": out, "script": script, "replay": replay, "run": run}
+    given = {"out": out, "script": script, "replay": replay, "core": core, "run": run}
     if is_served or port is not None:
         _serve({name: one for name, one in given.items() if one is not None}, port)
         return
@@ -56,26 +62,43 @@ def debug(
     raise typer.Exit(code)
 
 
-def _opened(given: Mapping[str, Any]) -> "tuple[Debugger | None, int]":
-    """The debugger of a run, None where its script failed before it; and the script's exit code."""
-    from openwafer.diagnostics import error
+def _opened(given: Mapping[str, Any]) -> "tuple[Stand | None, int]":
+    """The debugger of a run, or a core, and the exit code of the script.
+
+    None where the script failed before it ran the program.
+    """
+    from openwafer.diagnostics import counted, error
     from openwafer.sdk.debug import Debugger
     from openwafer.sdk.host import read_program
     from openwafer.sdk.host.journal import read
 
-    out, replay = given.get("out"), given.get("replay")
+    out, replay, core = (None if given.get(k) is None else Path(given[k]) for k in _PATHS)
     script = [str(word) for word in given.get("script") or ()]
-    if out is None or (replay is None) == (not script):
+    ways = [one for one in (script, replay, core) if one]
+    if len(ways) != 1 or (out is None and core is None):
         raise error(
             "debug-of-what",
-            f"the run of a script or of a journal is debugged, and of {out} neither or both are"
-            " given",
-            help="write: openwafer csl debug OUT -- run.py ..., or --replay JOURNAL",
+            "the run of a script or of a journal is debugged, or a core is; given are"
+            f" {counted(len(ways), 'way')} to one, and {out or 'no'} folder of a program",
+            help="write: openwafer csl debug OUT -- run.py ..., --replay JOURNAL, or --core FILE",
         )
+    if core is not None:
+        return _core(core, out), 0
+    assert out is not None
     if replay is not None:
-        return Debugger(read_program(Path(out)), read(Path(replay))), 0
-    with journaled(script, Path(out)) as (code, runs):
+        return Debugger(read_program(out), read(replay)), 0
+    with journaled(script, out) as (code, runs):
         return (None if runs is None else Debugger(*chosen_run(runs, given.get("run")))), code
+
+
+def _core(path: Path, out: Path | None) -> "Stand":
+    from openwafer.sdk.debug import stand_of
+    from openwafer.sdk.host import core_file
+    from openwafer.sdk.host.beside import program_of_run
+
+    core = core_file.read(path)
+    name_it = "name its folder: openwafer csl debug OUT --core FILE"
+    return stand_of(core, program_of_run(path, core.head.machine.program, out, name_it))
 
 
 def _serve(given: Mapping[str, Any], port: int | None) -> None:
@@ -83,8 +106,8 @@ def _serve(given: Mapping[str, Any], port: int | None) -> None:
     from openwafer.diagnostics import error
     from openwafer.sdk.debug import Adapter, Messages
 
-    def open_run(asked: Mapping[str, Any]) -> "Debugger":
-        known = ("out", "script", "replay", "run")
+    def open_run(asked: Mapping[str, Any]) -> "Stand":
+        known = ("out", "script", "replay", "core", "run")
         debugger, code = _opened(
             {**given, **{name: asked[name] for name in known if name in asked}}
         )

@@ -4,17 +4,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.host import journal as journals
 from openwafer.sdk.host import read_program, read_record
-from openwafer.sdk.host.journal import Journal, program_beside
+from openwafer.sdk.host.beside import program_of_run
+from openwafer.sdk.host.journal import Journal
 from openwafer.sdk.profile import profile_of_journal
-from openwafer.sdk.program import file as programs
 from openwafer.sdk.program.program import Program
 from openwafer.view import columns, traces
 from openwafer.view.wafer import wafer_columns
 
+_NAME_IT: Final = "name its folder: --program OUT"
 Choose = Callable[[Sequence[tuple[Program, Journal]]], tuple[Program, Journal]]
 
 
@@ -54,7 +56,8 @@ def opened(path: Path, choose: Choose, program: Path | None = None) -> Opened:
             return Opened(traces.columns_of_trace(path).content())
         case ".journal":
             journal = journals.read(path)
-            return opened_journal(_program(path, journal.program, program), journal, path.name)
+            own = program_of_run(path, journal.program, program, _NAME_IT)
+            return opened_journal(own, journal, path.name)
         case _:
             return _recorded(path, program)
 
@@ -77,7 +80,7 @@ def _recorded(path: Path, folder: Path | None) -> Opened:
             help="name a journal, a record, a folder of these, a program, or a training run",
         )
     record = read_record(path)
-    program = _program(path, record.head.program, folder)
+    program = program_of_run(path, record.head.program, folder, _NAME_IT)
     made = wafer_columns(program, record, None, title=path.name)
     beside = path.with_suffix(".journal")
     journal = journals.read(beside) if beside.is_file() else None
@@ -105,17 +108,3 @@ def _folder(path: Path, choose: Choose) -> Opened:
             help="keep one: OPENWAFER_JOURNAL=FOLDER; or write: openwafer view OUT -- run.py",
         ) from cause
     return Opened(wafer_columns(program, None, None, title=path.name).content())
-
-
-def _program(path: Path, digest: str, folder: Path | None) -> Program:
-    """The program of a run: of a folder, or as it lies beside the run."""
-    if folder is not None:
-        return read_program(folder)
-    beside = program_beside(path.parent, digest)
-    if beside.is_file():
-        return programs.read(beside)
-    raise error(
-        "view-no-program",
-        f"the program of {path} does not lie beside it: there is no {beside.name}",
-        help="name its folder: --program OUT",
-    )

@@ -43,7 +43,7 @@ def test_an_editor_debugs_a_script_through_pipes(folder: Path) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         client = Client(process.stdin, process.stdout)
-        with pytest.raises(RefusedError, match="neither or both are given"):
+        with pytest.raises(RefusedError, match="given are 0 ways to one"):
             client.ask("launch")
         begun(client, {"out": "out", "script": ["run.py"]})
         assert stopped_at_return(client)

@@ -15,6 +15,7 @@ from openwafer.sdk.debug import Debugger, Reason
 from openwafer.sdk.fabric import Account, SlotState
 from openwafer.sdk.fabric.words import MAIN_SLOT
 from openwafer.sdk.host import journal as journals
+from openwafer.sdk.host.beside import program_beside
 from openwafer.sdk.host.final_state import difference, final_state, read
 from openwafer.sdk.host.journal import Journal
 from openwafer.sdk.host.line_cycles import CodeCounters
@@ -40,7 +41,7 @@ def faults(folder: Path, states: Path) -> Iterator[str]:
     for number, journal in enumerate(kept):
         state = next(left, None) if _has_stopped(journal) else None
         try:
-            program = file.read(journals.program_beside(folder, journal.program))
+            program = file.read(program_beside(folder, journal.program))
             found = [*_faults_of_run(program, journal, state)]
         except OpenwaferError as raised:
             found = [one.message for one in raised.diagnostics]

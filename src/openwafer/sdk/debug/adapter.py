@@ -19,13 +19,14 @@ from openwafer.sdk.debug.halt import Halt, Reason
 from openwafer.sdk.debug.looking import LOOKS, Sight
 from openwafer.sdk.debug.messages import Message, Messages
 from openwafer.sdk.debug.names import PeLook
-from openwafer.sdk.debug.session import OTHER_RUN, Debugger
+from openwafer.sdk.debug.session import OTHER_RUN, Debugger, running
 from openwafer.sdk.debug.stack import Site, sites_of
+from openwafer.sdk.debug.stand import Stand
 from openwafer.sdk.debug.values import Value
 from openwafer.sdk.program.debug_info import Place
 
-Open: TypeAlias = Callable[[Mapping[str, Any]], Debugger]
-"""Gives the debugger of what a client's launch asks for."""
+Open: TypeAlias = Callable[[Mapping[str, Any]], Stand]
+"""Gives the debugger, or the core, of what a client's launch asks for."""
 Lists: TypeAlias = Callable[[int, int | None], list[dict[str, Any]]]
 """Gives variables from one number on, so many."""
 
@@ -72,7 +73,7 @@ class Adapter:
         self._messages = messages
         self._open_run = open_run
         self._asked: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._debugger: Debugger | None = None
+        self._debugger: Stand | None = None
         self._lists: list[Lists] = []
         self._owners: dict[int, tuple[int, int]] = {}
         self._frames: list[tuple[int, int]] = []
@@ -94,7 +95,7 @@ class Adapter:
         self._asked.put(None)
 
     def _stop_soon(self) -> None:
-        if self._debugger is not None:
+        if isinstance(self._debugger, Debugger):
             self._debugger.pause()
 
     def _answer(self, message: Message) -> None:
@@ -124,10 +125,15 @@ class Adapter:
             self._messages.send(self._stopped(self._now.halt))
 
     @property
-    def _now(self) -> Debugger:
+    def _now(self) -> Stand:
         if self._debugger is None:
             raise error("debug-no-run", "no run is debugged yet", help="send launch first")
         return self._debugger
+
+    @property
+    def _run(self) -> Debugger:
+        """The run; refused where there is only a core."""
+        return running(self._now)
 
     # Beginning and end.
 
@@ -136,7 +142,8 @@ class Adapter:
 
     def _on_launch(self, arguments: Message) -> Iterator[Message]:
         debugger = self._open_run(arguments)
-        debugger.tell = lambda text: self._messages.send(self._told(text))
+        if isinstance(debugger, Debugger):
+            debugger.tell = lambda text: self._messages.send(self._told(text))
         self._debugger = debugger
         debugger.focus.put(debugger.number_of(*at) for at in arguments.get("focus", []))
         yield {}
@@ -169,13 +176,13 @@ class Adapter:
 
         def make(asked: Message) -> Breakpoint:
             options = asked.get("condition", ""), asked.get("logMessage", "")
-            return self._now.breakpoints.add(file, int(asked["line"]), None, *options)
+            return self._run.breakpoints.add(file, int(asked["line"]), None, *options)
 
         yield {"breakpoints": self._made(f"lines of {name}", arguments["breakpoints"], make)}
 
     def _on_setFunctionBreakpoints(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
         def make(asked: Message) -> Breakpoint:
-            return self._now.breakpoints.add_function(
+            return self._run.breakpoints.add_function(
                 asked["name"], None, asked.get("condition", "")
             )
 
@@ -202,23 +209,22 @@ class Adapter:
             pe, depth, name = asked["dataId"].split(" ", 2)
             value = self._now.look(int(pe), int(depth)).evaluator.variable(name)
             condition = asked.get("condition", "")
-            return self._now.breakpoints.add_value(name, int(pe), value, condition)
+            return self._run.breakpoints.add_value(name, int(pe), value, condition)
 
         yield {"breakpoints": self._made("data", arguments["breakpoints"], make)}
 
     def _on_setExceptionBreakpoints(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
         asked: list[Message] = [{}] if "finding" in arguments["filters"] else []
-        self._made("findings", asked, lambda _: self._now.breakpoints.add_arrivals(FINDING))
+        self._made("findings", asked, lambda _: self._run.breakpoints.add_arrivals(FINDING))
         yield {}
 
     def _made(
         self, kind: str, asked: Sequence[Message], make: Callable[[Message], Breakpoint]
     ) -> list[Message]:
         """Put breakpoints in place of those of a kind; one that is refused says why."""
-        breakpoints = self._now.breakpoints
         for number in self._set.pop(kind, []):
-            breakpoints.delete(number)
-        own, told = self._set.setdefault(kind, []), []
+            self._run.breakpoints.delete(number)
+        own, told = self._set.setdefault(kind, []), list[Message]()
         for one in asked:
             try:
                 made = make(one)
@@ -227,7 +233,7 @@ class Adapter:
                 continue
             own.append(made.number)
             if one.get("hitCondition"):
-                breakpoints.ignore(made.number, int(one["hitCondition"]) - 1)
+                self._run.breakpoints.ignore(made.number, int(one["hitCondition"]) - 1)
             told.append({"id": made.number, "verified": True, "line": made.line or None})
         return told
 
@@ -240,45 +246,46 @@ class Adapter:
     # How to go.
 
     def _on_continue(self, _arguments: Message) -> Iterator[Message]:
-        is_over = self._now.halt.reason is Reason.END
+        is_over = self._run.halt.reason is Reason.END
         yield {"allThreadsContinued": True}
-        yield _event("terminated") if is_over else self._stopped(self._now.go_on())
+        yield _event("terminated") if is_over else self._stopped(self._run.go_on())
 
     def _on_reverseContinue(self, _arguments: Message) -> Iterator[Message]:  # noqa: N802
-        debugger = self._now
+        debugger = self._run
         yield {}
         yield self._stopped(debugger.go_back())
 
     def _on_stepIn(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
         pe = self._pe(arguments)
         yield {}
-        yield self._stopped(self._now.step(pe))
+        yield self._stopped(self._run.step(pe))
 
     def _on_next(self, arguments: Message) -> Iterator[Message]:
         pe = self._pe(arguments)
         yield {}
-        yield self._stopped(self._now.step_over(pe))
+        yield self._stopped(self._run.step_over(pe))
 
     def _on_stepOut(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
         pe = self._pe(arguments)
         yield {}
-        yield self._stopped(self._now.step_out(pe))
+        yield self._stopped(self._run.step_out(pe))
 
     def _on_stepBack(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
         pe = self._pe(arguments)
         yield {}
-        yield self._stopped(self._now.step_back(pe))
+        yield self._stopped(self._run.step_back(pe))
 
     def _on_pause(self, _arguments: Message) -> Iterator[Message]:
         # The run stands by now.
-        self._now.go_unpaused()
+        self._run.go_unpaused()
         yield {}
 
     def _stopped(self, halt: Halt) -> Message:
         self._lists, self._frames = [], []
         pe = self._now.focus.follow(halt)
         reason = _REASONS[halt.reason]
-        is_data = any(one.words for one in self._now.breakpoints if one.number in halt.breakpoints)
+        hit = halt.breakpoints
+        is_data = bool(hit) and any(one.words for one in self._run.breakpoints if one.number in hit)
         return _event(
             "stopped",
             reason="data breakpoint" if is_data else reason,
@@ -401,8 +408,8 @@ class Adapter:
         found = self._variables(arguments["variablesReference"], 0, None)
         (one,) = [one for one in found if one["name"] == arguments["name"]]
         pe, depth = self._owners[arguments["variablesReference"]]
-        was_changed = self._now.has_changed
-        yield {"value": self._now.set(pe, one["evaluateName"], arguments["value"], depth)}
+        was_changed = self._run.has_changed
+        yield {"value": self._run.set(pe, one["evaluateName"], arguments["value"], depth)}
         if not was_changed:
             yield self._told(OTHER_RUN)
 

@@ -9,8 +9,9 @@ from openwafer.diagnostics import OpenwaferError, counted, error
 from openwafer.sdk.debug.breakpoints import FINDING, Breakpoint
 from openwafer.sdk.debug.halt import Halt, Reason
 from openwafer.sdk.debug.looking import LOOKS, Sight
-from openwafer.sdk.debug.session import OTHER_RUN, Debugger
+from openwafer.sdk.debug.session import OTHER_RUN, Debugger, running
 from openwafer.sdk.debug.stack import sites_of
+from openwafer.sdk.debug.stand import Stand
 from openwafer.sdk.program.debug_info import Place, Source
 from openwafer.sdk.program.sources import file_digest
 
@@ -31,7 +32,7 @@ class Console(cmd.Cmd):
     """Commands of the debugger; `help` lists them.
 
     Args:
-        debugger: of the run.
+        debugger: of the run, or a core, which is only looked at.
         stdin: lines of commands; None reads from the terminal, with history and completion.
         stdout: answers.
     """
@@ -40,7 +41,7 @@ class Console(cmd.Cmd):
     prompt = "(csl) "
 
     def __init__(
-        self, debugger: Debugger, stdin: IO[str] | None = None, stdout: IO[str] | None = None
+        self, debugger: Stand, stdin: IO[str] | None = None, stdout: IO[str] | None = None
     ) -> None:
         super().__init__(stdin=stdin, stdout=stdout)
         self.use_rawinput = stdin is None
@@ -50,7 +51,10 @@ class Console(cmd.Cmd):
         self._depth = 0
         self._sources = {one.name: one for one in self._program.debug.sources}
         self._compared: set[str] = set()
-        debugger.tell = self._say
+        if isinstance(debugger, Debugger):
+            debugger.tell = self._say
+        else:
+            self._show(debugger.halt)
 
     # How lines are taken.
 
@@ -80,6 +84,11 @@ class Console(cmd.Cmd):
     def _say(self, text: str) -> None:
         self.stdout.write(f"{text}\n")
 
+    @property
+    def _run(self) -> Debugger:
+        """The run; refused where there is only a core."""
+        return running(self._debugger)
+
     # Where to stop.
 
     def do_break(self, rest: str) -> None:
@@ -95,7 +104,7 @@ class Console(cmd.Cmd):
         what, condition, log = found["what"], found["condition"] or "", found["log"] or ""
         at = [int(word) for word in (found["at"] or "").split()]
         pes = self._pes(at) if at else None
-        breakpoints = self._debugger.breakpoints
+        breakpoints = self._run.breakpoints
         if line := _LINE.fullmatch(what):
             wanted = int(line["line"])
             file = line["file"] or self._present().file
@@ -105,7 +114,7 @@ class Console(cmd.Cmd):
             number = int(numbered["number"])
             is_cycle = numbered["kind"] == "cycle"
             self._say_made(
-                self._debugger.stop_at_cycle(number)
+                self._run.stop_at_cycle(number)
                 if is_cycle
                 else breakpoints.add_arrivals(number, pes, condition)
             )
@@ -127,29 +136,29 @@ class Console(cmd.Cmd):
         look, name = self._debugger.look(self._pe, self._depth), found["what"]
         value = look.evaluator.variable(name)
         condition = found["condition"] or ""
-        self._say_made(self._debugger.breakpoints.add_value(name, self._pe, value, condition))
+        self._say_made(self._run.breakpoints.add_value(name, self._pe, value, condition))
 
     def do_who(self, rest: str) -> None:
         """who EXPRESSION: go back to before what changed it last."""
         value = self._debugger.look(self._pe, self._depth).evaluator.variable(rest)
         pe = self._pe
-        told = self._debugger.go_to_writer(rest.strip(), pe, value)
+        told = self._run.go_to_writer(rest.strip(), pe, value)
         self._show(self._debugger.halt)
         self._say(told)
         self._pe = pe
 
     def do_delete(self, rest: str) -> None:
         """delete N: take a breakpoint away."""
-        self._debugger.breakpoints.delete(_number(rest))
+        self._run.breakpoints.delete(_number(rest))
 
     def do_ignore(self, rest: str) -> None:
         """ignore N COUNT: let the next COUNT hits of a breakpoint pass."""
         number, count = (_number(word) for word in (*rest.split(), "", "")[:2])
-        self._debugger.breakpoints.ignore(number, count)
+        self._run.breakpoints.ignore(number, count)
 
     def do_breakpoints(self, _rest: str) -> None:
         """breakpoints: list them, with how often they were hit."""
-        for one in self._debugger.breakpoints:
+        for one in self._run.breakpoints:
             self._say(f"{one}, {counted(one.hits, 'hit')}")
 
     def _pes(self, at: list[int]) -> list[int]:
@@ -161,34 +170,34 @@ class Console(cmd.Cmd):
 
     def do_continue(self, _rest: str) -> None:
         """continue: go on to the next breakpoint, or to the end."""
-        self._show(self._debugger.go_on())
+        self._show(self._run.go_on())
 
     def do_step(self, _rest: str) -> None:
         """step: go to the PE's next statement, into functions."""
-        self._show(self._debugger.step(self._pe))
+        self._show(self._run.step(self._pe))
 
     def do_next(self, _rest: str) -> None:
         """next: go to the next statement, over functions."""
-        self._show(self._debugger.step_over(self._pe))
+        self._show(self._run.step_over(self._pe))
 
     def do_finish(self, _rest: str) -> None:
         """finish: go to where the function was called, or to the PE's next task."""
-        self._show(self._debugger.step_out(self._pe))
+        self._show(self._run.step_out(self._pe))
 
     def do_cycle(self, rest: str) -> None:
         """cycle N, cycle +N: go on to the end of a cycle, or back to it."""
         word = rest.strip()
         now = self._debugger.simulator.cycle
         target = now + _number(word[1:]) if word.startswith("+") else _number(word)
-        self._show(self._debugger.run_to_cycle(target))
+        self._show(self._run.run_to_cycle(target))
 
     def do_back(self, _rest: str) -> None:
         """back: undo a step: go back to the statement that the PE has begun last."""
-        self._show(self._debugger.step_back(self._pe))
+        self._show(self._run.step_back(self._pe))
 
     def do_rewind(self, _rest: str) -> None:
         """rewind: go back to the last breakpoint before, or to the start."""
-        self._show(self._debugger.go_back())
+        self._show(self._run.go_back())
 
     def do_quit(self, _rest: str) -> bool:
         """quit: leave."""
@@ -291,8 +300,8 @@ class Console(cmd.Cmd):
         name, equals, value = rest.partition("=")
         if not equals:
             raise error("debug-usage", f"no value is given: {rest!r}", help="write: set a[2] = 1")
-        was_changed = self._debugger.has_changed
-        text = self._debugger.set(self._pe, name.strip(), value, self._depth)
+        was_changed = self._run.has_changed
+        text = self._run.set(self._pe, name.strip(), value, self._depth)
         self._say(f"{name.strip()} = {text}")
         if not was_changed:
             self._say(OTHER_RUN)

@@ -8,7 +8,8 @@ from typing import Final, TypeAlias
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
 from openwafer.sdk.debug.disassembly import rows_of
-from openwafer.sdk.debug.session import Debugger
+from openwafer.sdk.debug.session import running
+from openwafer.sdk.debug.stand import Stand
 
 _WORDS_OF_LINE: Final = 8
 _FEW_WORDS: Final = 4 * _WORDS_OF_LINE
@@ -20,7 +21,7 @@ _AROUND: Final = 6
 class Sight:
     """Where somebody looks: a PE by its number, a function that waits there, 0 the innermost."""
 
-    debugger: Debugger
+    debugger: Stand
     pe: int
     depth: int = 0
 
@@ -103,7 +104,7 @@ def came_from(sight: Sight, rest: str) -> Iterable[str]:
         raise error(
             "debug-usage", f"{word!r} is no number of a color", help="write: came-from [COLOR]"
         )
-    found = sight.debugger.came_from(sight.pe, int(word) if word else None)
+    found = running(sight.debugger).came_from(sight.pe, int(word) if word else None)
     return found or [f"no wavelet has come to {sight.debugger.name_of(sight.pe)} yet"]
 
 

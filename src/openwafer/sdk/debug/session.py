@@ -15,17 +15,14 @@ from typing import Final
 import numpy as np
 from greenlet import GreenletExit, greenlet
 
-from openwafer import json_files
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.sdk.codegen.native import NativeCode
 from openwafer.sdk.debug.breakpoints import FINDING, Arrival, Breakpoint, Breakpoints, Seen
 from openwafer.sdk.debug.changes import ITS_CODE, change_of, writer_of
-from openwafer.sdk.debug.focus import Focus
 from openwafer.sdk.debug.halt import Decide, Halt, Reason, never
-from openwafer.sdk.debug.names import PeLook
 from openwafer.sdk.debug.origins import Origins
 from openwafer.sdk.debug.snapshots import Kept, Snapshots
-from openwafer.sdk.debug.stack import Frame, frames_of
+from openwafer.sdk.debug.stack import Frame
+from openwafer.sdk.debug.stand import Stand
 from openwafer.sdk.debug.values import Value
 from openwafer.sdk.fabric import EventKind, Standing
 from openwafer.sdk.fabric.events import Rows, color_and_link
@@ -36,15 +33,14 @@ from openwafer.sdk.host.operations import Interpreter, Operation, Words
 from openwafer.sdk.host.pe_code import Form
 from openwafer.sdk.host.replay import compare, redo
 from openwafer.sdk.host.symbols import HostSymbols
-from openwafer.sdk.program.debug_info import FrameTable
-from openwafer.sdk.program.program import Program, with_frames
+from openwafer.sdk.program.program import Program
 
 _IN_BRACES: Final = re.compile(r"\{([^}]*)\}")
 OTHER_RUN: Final = "from here on it is another run: the host does what it did, whatever it gets"
 """Is told where a value has been set."""
 
 
-class Debugger:
+class Debugger(Stand):
     """A run of a program, from its journal.
 
     Args:
@@ -58,7 +54,6 @@ class Debugger:
         breakpoints: where the run stops.
         halt: where it stands now.
         tell: gets messages of breakpoints that do not stop.
-        focus: PEs that the user looks at.
 
     Raises OpenwaferError for the journal of another program.
     """
@@ -73,12 +68,9 @@ class Debugger:
     ) -> None:
         journal.require_program(program)
         self._journal = journal
-        self.simulator, self._code = journal.rules.machine_of(program, 1, form=Form.STEPPED)
-        native: NativeCode = self._code.alive
-        table = json_files.decode(FrameTable, native.frames)
-        self.program = with_frames(program, table)
+        machine = journal.rules.machine_of(program, 1, form=Form.STEPPED)
+        super().__init__(program, *machine, Halt(Reason.START, 0))
         self.breakpoints = Breakpoints(self.program, self.simulator.stepping)
-        self.halt = Halt(Reason.START, 0)
         self._interpreter = Interpreter(
             HostSymbols(program), self.simulator, Warnings(), journal.rules
         )
@@ -93,7 +85,6 @@ class Debugger:
         self._failures: list[str] = []
         self._changed_at: int | None = None
         self._origins = Origins(program, journal)
-        self.focus = Focus()
         self.tell: Callable[[str], None] = lambda _text: None
         self.simulator.when_stopped(self._stopped)
         self.simulator.when_heard(self._heard)
@@ -471,23 +462,6 @@ class Debugger:
 
     # Looking.
 
-    def frames(self, pe: int) -> list[Frame]:
-        """The functions of a PE whose code waits, the innermost first; none for one at rest."""
-        if not self.simulator.stepping.is_in_code(pe):
-            return []
-        x, y = self.program.place_of(pe)
-        return frames_of(
-            self.program,
-            int(self.program.image_of[y, x]),
-            lambda address: int(self.simulator.read(x, y, address, 1)[0]),
-        )
-
-    def look(self, pe: int, frame: int = 0) -> PeLook:
-        """Names and values of a PE, as the function of a frame sees them, 0 the innermost."""
-        frames = self.frames(pe)
-        shown = frames[min(frame, len(frames) - 1)] if frames else None
-        return PeLook(self.program, self.simulator, pe, shown, frame)
-
     def came_from(self, pe: int, color: int | None = None) -> list[str]:
         """Where the last wavelets of a color, or of each, came from that a PE has got, in lines.
 
@@ -523,21 +497,6 @@ class Debugger:
         self._kept.end_with(self._kept_now())
         return look.values.text(look.values.again(value))
 
-    def number_of(self, x: int, y: int) -> int:
-        """Number of a PE. Raises OpenwaferError outside of the rectangle."""
-        width, height = self.program.width, self.program.height
-        if not (0 <= x < width and 0 <= y < height):
-            raise error(
-                "debug-no-pe",
-                f"there is no PE ({x}, {y})",
-                help=f"the rectangle has {width} columns and {height} rows, counted from 0",
-            )
-        return self.program.number_of(x, y)
-
-    def name_of(self, pe: int) -> str:
-        """A PE by its place, for people."""
-        return "PE ({}, {})".format(*self.program.place_of(pe))
-
     def told(self, message: str, pe: int) -> None:
         """Tell a message of a PE, with the values of what it has in braces."""
         look = self.look(pe)
@@ -562,3 +521,15 @@ class Debugger:
             told = f"{self.name_of(pe)}: its condition {refused.diagnostics[0].message}"
             self._refusals = list(dict.fromkeys([*self._refusals, told]))
             return True
+
+
+def running(stand: Stand) -> Debugger:
+    """The run that stands. Raises OpenwaferError for what is only looked at."""
+    if not isinstance(stand, Debugger):
+        raise error(
+            "debug-core",
+            f"this is a core, the moment at cycle {stand.halt.cycle:,}: it is looked at, and does"
+            " not go on, go back or change",
+            help="debug the run: openwafer csl debug OUT -- run.py, or --replay JOURNAL",
+        )
+    return stand

@@ -127,6 +127,11 @@ class Simulator:
         return self._program.width, self._program.height
 
     @property
+    def options(self) -> SimulatorOptions:
+        """How it runs."""
+        return self._options
+
+    @property
     def engine(self) -> Machine:
         """The machine itself, without what the host has taken of it."""
         return self._machine

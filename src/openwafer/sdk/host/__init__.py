@@ -1,5 +1,6 @@
 """The host's side: runs compiled programs, moves data, launches functions."""
 
+from openwafer.sdk.host.beside import read_program
 from openwafer.sdk.host.checks import Check
 from openwafer.sdk.host.line_cycles import LineCycles
 from openwafer.sdk.host.memory_dump import MemoryDump, read_memory_dump
@@ -7,7 +8,7 @@ from openwafer.sdk.host.options import RuntimeOptions
 from openwafer.sdk.host.record import Events, Record, RecordOptions, read_record, record_options
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.replay import Replayed, replay
-from openwafer.sdk.host.runtime import Runtime, Task, host_words, read_program
+from openwafer.sdk.host.runtime import Runtime, Task, host_words
 from openwafer.sdk.host.tensors import DataType, Order, check_writeable, fill, from_region
 
 __all__ = [

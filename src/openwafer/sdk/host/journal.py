@@ -21,6 +21,7 @@ import openwafer
 from openwafer.atomic_file import remove_abandoned, write_bytes
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.json_files import Count, JsonMistake, SealedFormat, Unchecked, convert
+from openwafer.sdk.host.beside import program_beside
 from openwafer.sdk.host.operations import (
     OPERATIONS,
     CopyTo,
@@ -206,11 +207,6 @@ def kept_in(folder: Path) -> list[Journal]:
     return [read(path) for path in sorted(folder.glob("*.journal"))]
 
 
-def program_beside(folder: Path, digest: str) -> Path:
-    """Where a folder of journals keeps the program of that digest."""
-    return folder / f"{digest}.program.zip"
-
-
 def runs_in(folder: Path, program: Program | None = None) -> list[tuple[Program, Journal]]:
     """Runs whose journals lie in a folder, in their order, each with its program.
 
@@ -241,13 +237,6 @@ def runs_in(folder: Path, program: Program | None = None) -> list[tuple[Program,
             help="name the folder that the script runs, as it is compiled now",
         )
     return runs
-
-
-def keep_program(program: Program, digest: str, folder: Path) -> None:
-    """Write a program beside the journals of its runs, once."""
-    path = program_beside(folder, digest)
-    if not path.is_file():
-        file.write(program, path)
 
 
 def checksum(words: Words | None) -> str | None:

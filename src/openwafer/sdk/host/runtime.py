@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import Diagnostic, OpenwaferError, error
 from openwafer.sdk.fabric import Account, Passed, Print, Scope, Simulator
-from openwafer.sdk.host import copies, tensors
+from openwafer.sdk.host import copies, core_file, tensors
 from openwafer.sdk.host.arguments import raw_arguments
+from openwafer.sdk.host.beside import keep_program, read_program
 from openwafer.sdk.host.checks import (
     OVERRUN_CODES,
     Check,
@@ -26,7 +27,7 @@ from openwafer.sdk.host.copies import region_memory
 from openwafer.sdk.host.ending import Ending, judged_at_end
 from openwafer.sdk.host.final_state import write_if_asked
 from openwafer.sdk.host.instruction_trace import InstructionTrace
-from openwafer.sdk.host.journal import Journal, Recorder, keep_program, path_of_environment
+from openwafer.sdk.host.journal import Journal, Recorder, path_of_environment
 from openwafer.sdk.host.line_cycles import BookedRun, CodeCounters, LineCycles, not_counted
 from openwafer.sdk.host.memory_dump import MemoryDump, dump_memory
 from openwafer.sdk.host.operations import (
@@ -64,7 +65,6 @@ from openwafer.sdk.host.sim_log import (
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.tensors import DataType, Order
 from openwafer.sdk.host.time_bins import TimeBins, bins_of
-from openwafer.sdk.program import FILE_NAME, file
 from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.program import HostName, Program
 
@@ -138,7 +138,7 @@ class Runtime:
             self._counters = CodeCounters(self.program, self._simulator)
             self._bins = bins_of(self.program, self._simulator)
         self._interpreter = Interpreter(self.symbols, self._simulator, self._warnings, self._rules)
-        self._carry_out = self._kept(self._interpreter)
+        self._carry_out = self._cored(self._kept(self._interpreter))
         if record is not None:
             file = RecordFile(record.path, self.program, record.scope)
             self._carry_out = Recording(self._carry_out, self._simulator, file).carry_out
@@ -162,6 +162,16 @@ class Runtime:
             keep_program(self.program, digest, path.parent)
         journal = Journal(digest, self._rules)
         return Recorder(interpreter, journal, path).carry_out
+
+    def _cored(self, carry_out: CarryOut) -> CarryOut:
+        """What carries operations out; where a core is wanted, it writes that at the end."""
+        path = core_file.path_of_environment()
+        if path is None:
+            return carry_out
+        form = Form.PLAIN if self._counters is None else Form.COUNTING
+        code = core_file.CoreCode(self._rules.engine, self._rules.check, form)
+        simulator = self._loaded()
+        return core_file.CoreKeeper(carry_out, simulator, self.program, code, path).carry_out
 
     def run(self) -> None:
         """Start the PEs and take commands. Raises OpenwaferError before `load`."""
@@ -533,13 +543,6 @@ class Runtime:
         if not self._is_running:
             raise error("runtime-not-running", "the program does not run", help="call run() first")
         return self._loaded()
-
-
-def read_program(folder: PathLike) -> Program:
-    """Read the program of a compiler's output folder, or of its ``bin`` folder."""
-    folder = path_of(folder, "folder")
-    inside = folder / "bin" / FILE_NAME
-    return file.read(inside if inside.is_file() or folder.name != "bin" else folder / FILE_NAME)
 
 
 def host_words(array: NDArray[Any], region: Region, order: Order, name: str) -> NDArray[np.uint32]:
