@@ -31,6 +31,14 @@ if TYPE_CHECKING:
     from openwafer.sdk.kernels.gathering import GatherPlan, gather, plan_gather, scatter
     from openwafer.sdk.kernels.matrix_matrix import GemmPlan, gemm, plan_gemm
     from openwafer.sdk.kernels.matrix_vector import GemvPlan, gemv, plan_gemv
+    from openwafer.sdk.kernels.norms import (
+        NormGradients,
+        NormPlan,
+        NormResult,
+        layer_norm,
+        plan_norm,
+        rms_norm,
+    )
     from openwafer.sdk.kernels.precision import Precision
     from openwafer.sdk.kernels.running import Result
     from openwafer.sdk.kernels.sampled_product import (
@@ -86,6 +94,9 @@ __all__ = [
     "GatherPlan",
     "GemmPlan",
     "GemvPlan",
+    "NormGradients",
+    "NormPlan",
+    "NormResult",
     "Precision",
     "Result",
     "SddmmPlan",
@@ -120,6 +131,7 @@ __all__ = [
     "gemv",
     "gradient_bound",
     "gradient_cycles",
+    "layer_norm",
     "lu",
     "nrm2",
     "plan_batched_gemm",
@@ -129,6 +141,7 @@ __all__ = [
     "plan_gather",
     "plan_gemm",
     "plan_gemv",
+    "plan_norm",
     "plan_sddmm",
     "plan_solver",
     "plan_spmv",
@@ -139,6 +152,7 @@ __all__ = [
     "plan_vector",
     "power_method",
     "reduce",
+    "rms_norm",
     "scal",
     "scatter",
     "sddmm",
@@ -169,6 +183,8 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("GatherPlan", "gather", "plan_gather", "scatter"), "gathering"),
         **dict.fromkeys(("GemmPlan", "gemm", "plan_gemm"), "matrix_matrix"),
         **dict.fromkeys(("GemvPlan", "gemv", "plan_gemv"), "matrix_vector"),
+        **dict.fromkeys(("NormGradients", "NormPlan", "NormResult"), "norms"),
+        **dict.fromkeys(("layer_norm", "plan_norm", "rms_norm"), "norms"),
         "Precision": "precision",
         "Result": "running",
         **dict.fromkeys(("SddmmPlan", "SparseResult", "plan_sddmm", "sddmm"), "sampled_product"),

@@ -24,8 +24,8 @@ from openwafer.sdk.kernels.running import (
     cycles_of,
     known_arch,
 )
-from openwafer.sdk.kernels.sparse_tiles import Dealing, Ints, canonical
-from openwafer.sdk.kernels.streamed import all_stored, in_turns
+from openwafer.sdk.kernels.sparse_tiles import Dealing, Ints, canonical, in_turns
+from openwafer.sdk.kernels.streamed import all_stored
 from openwafer.sdk.kernels.weight_streams import WeightStreams, Words
 
 _IN_COLOR: Final = 0

@@ -64,6 +64,12 @@ def deal(counts: Ints, num_parts: int) -> Dealing:
     return Dealing(part, place, max(1, ceil(len(order) / num_parts)))
 
 
+def in_turns(count: int, num_parts: int) -> Dealing:
+    """Deal so many to parts, one after the other."""
+    place, part = np.divmod(np.arange(count), num_parts)
+    return Dealing(part, place, ceil(count / num_parts))
+
+
 def canonical(a: Any, precision: Precision) -> scipy.sparse.csr_array:
     """The matrix by rows, with sorted indices, duplicates added up and values as they are held.
 

@@ -21,6 +21,7 @@ from openwafer.sdk.kernels.precision import (
     precision_of,
 )
 from openwafer.sdk.kernels.products import tile_length, zeros_cycles
+from openwafer.sdk.kernels.resting import Grid
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     MEMORY_BYTES,
@@ -33,7 +34,7 @@ from openwafer.sdk.kernels.running import (
     cycles_of,
     known_arch,
 )
-from openwafer.sdk.kernels.sparse_tiles import Dealing, Ints, canonical, deal
+from openwafer.sdk.kernels.sparse_tiles import Dealing, Ints, canonical, deal, in_turns
 from openwafer.sdk.kernels.weight_streams import WeightStreams
 
 _COLOR: Final = 0
@@ -244,20 +245,18 @@ class StreamedPlan:
         places: Ints = self.streams.by_features.place * (self.tokens * element_words)
         return places
 
+    @property
+    def grid(self) -> Grid:
+        """Of PEs."""
+        return Grid(self.rows, self.columns, self.tokens, self.fold)
+
     def spread(self, values: NDArray[Any], dealing: Dealing) -> NDArray[Any]:
         """Rows of a matrix on PEs: (rows of PEs, columns of PEs, elements)."""
-        parts = self.columns * self.fold
-        padded = np.pad(values, [(0, 0), (0, parts * self.tokens - values.shape[1])])
-        by_part = dealing.spread(padded, self.rows // self.fold, dealing.length)
-        shape = (self.rows // self.fold, dealing.length, self.fold, self.columns, self.tokens)
-        return by_part.reshape(shape).transpose(0, 2, 3, 1, 4).reshape(self.rows, self.columns, -1)
+        return self.grid.spread(values, dealing)
 
     def collected(self, spread: NDArray[Any], dealing: Dealing) -> NDArray[Any]:
         """The matrix whose rows lie so."""
-        shape = (self.rows // self.fold, self.fold, self.columns, dealing.length, self.tokens)
-        by_part = spread.reshape(shape).transpose(0, 3, 1, 2, 4)
-        whole = by_part.reshape(*by_part.shape[:2], -1)
-        return dealing.collected(whole)[:, : self.shape[2]].copy()
+        return self.grid.collected(spread, dealing, self.shape[2])
 
     @property
     def params(self) -> dict[str, Param]:
@@ -381,12 +380,6 @@ def _planned(
         for depth in _DEPTHS
     ]
     return next((plan for plan in plans if plan.memory_bytes <= MEMORY_BYTES), plans[-1])
-
-
-def in_turns(count: int, num_parts: int) -> Dealing:
-    """Deal rows or columns one after the other to all parts."""
-    place, part = np.divmod(np.arange(count), num_parts)
-    return Dealing(part, place, ceil(count / num_parts))
 
 
 def streamed_gemm(

@@ -1,0 +1,224 @@
+"""Where activations lie that rest on the wafer, and what their layers have in common."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import error
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.precision import Precision
+from openwafer.sdk.kernels.products import tile_length
+from openwafer.sdk.kernels.running import (
+    CODE_BYTES,
+    DESCRIPTOR_CYCLES,
+    REDUCE_CYCLES,
+    check_finite,
+    check_memory,
+    check_operand,
+    check_rectangle,
+    known_arch,
+    transfer_cycles,
+)
+from openwafer.sdk.kernels.sparse_tiles import Dealing, in_turns
+from openwafer.sdk.kernels.trees import Shape, Tree, best_tree, broadcast_cycles, params_of
+from openwafer.sdk.kernels.vectors import operation_cycles
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows and columns of PEs, and tokens of each.
+
+    Attributes:
+        rows: of PEs.
+        columns: of PEs.
+        tokens: of a PE, with what is padded.
+        fold: rows of PEs that hold the same features, of other tokens.
+    """
+
+    rows: int
+    columns: int
+    tokens: int
+    fold: int = 1
+
+    def spread(self, values: NDArray[Any], dealing: Dealing) -> NDArray[Any]:
+        """Rows of a matrix on PEs: (rows of PEs, columns of PEs, elements).
+
+        Args:
+            values: (rows, tokens of all).
+            dealing: of the matrix's rows to those of PEs.
+        """
+        parts = self.columns * self.fold
+        padded = np.pad(values, [(0, 0), (0, parts * self.tokens - values.shape[1])])
+        by_part = dealing.spread(padded, self.rows // self.fold, dealing.length)
+        shape = (self.rows // self.fold, dealing.length, self.fold, self.columns, self.tokens)
+        return by_part.reshape(shape).transpose(0, 2, 3, 1, 4).reshape(self.rows, self.columns, -1)
+
+    def collected(self, spread: NDArray[Any], dealing: Dealing, num_tokens: int) -> NDArray[Any]:
+        """The matrix whose rows lie so, with `num_tokens` columns."""
+        shape = (self.rows // self.fold, self.fold, self.columns, dealing.length, self.tokens)
+        by_part = spread.reshape(shape).transpose(0, 3, 1, 2, 4)
+        whole = by_part.reshape(*by_part.shape[:2], -1)
+        return dealing.collected(whole)[:, :num_tokens].copy()
+
+
+@dataclass(frozen=True)
+class Resting:
+    """Activations on a rectangle of PEs: features dealt to rows in turns, tokens in columns.
+
+    Attributes:
+        num_features: of all.
+        num_tokens: of all.
+        grid: of PEs.
+        arch: the generation.
+        tree: of the sums along a column; None where there is one row.
+    """
+
+    num_features: int
+    num_tokens: int
+    grid: Grid
+    arch: Arch
+    tree: Tree | None
+
+    @property
+    def dealing(self) -> Dealing:
+        """Of features to rows of PEs."""
+        return in_turns(self.num_features, self.grid.rows)
+
+    @property
+    def features(self) -> int:
+        """Of the PE that has most."""
+        return -(-self.num_features // self.grid.rows)
+
+    @property
+    def tokens(self) -> int:
+        """Of a PE, with what is padded."""
+        return self.grid.tokens
+
+    @property
+    def size(self) -> int:
+        """Elements of a PE."""
+        return self.features * self.tokens
+
+    @property
+    def num_additions(self) -> int:
+        """The most that an element goes through in a sum of a token's features."""
+        return self.features + (self.tree.num_additions(self.grid.rows) if self.tree else 0)
+
+    def spread(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
+        """Activations on PEs: (rows of PEs, columns of PEs, elements).
+
+        Raises:
+            OpenwaferError: they have another shape or type, or are not finite.
+        """
+        shape = (self.num_features, self.num_tokens)
+        check_operand(name, values, shape, Precision.F32)
+        check_finite(name, values)
+        return self.grid.spread(values, self.dealing)
+
+    def collected(self, spread: NDArray[Any]) -> NDArray[Any]:
+        """Activations that lie so: (features, tokens)."""
+        return self.grid.collected(spread, self.dealing, self.num_tokens)
+
+    def of_features(self, name: str, numbers: NDArray[Any]) -> NDArray[Any]:
+        """A number of each feature on all PEs of its row: (rows, columns, features).
+
+        Raises:
+            OpenwaferError: they have another shape or type, or are not finite.
+        """
+        check_operand(name, numbers, (self.num_features,), Precision.F32)
+        check_finite(name, numbers)
+        spread = self.dealing.spread(numbers, self.grid.rows, self.features)
+        return spread[:, None].repeat(self.grid.columns, 1)
+
+    @property
+    def params(self) -> dict[str, Param]:
+        """Of programs."""
+        trees = params_of(None, self.tree)
+        return {
+            "rows": self.grid.rows,
+            "columns": self.grid.columns,
+            "num_features": self.num_features,
+            "tokens": self.tokens,
+            "column_shape": trees["column_shape"],
+            "column_group": trees["column_group"],
+        }
+
+    def operation_cycles(
+        self, name: str, num_elements: int, *, accumulates: bool = False, takes_turns: bool = False
+    ) -> int:
+        """Of a vector operation on the tile, with the instructions before it.
+
+        Args:
+            name: of the operation.
+            num_elements: of its operands.
+            accumulates: each element is added to the result of the one before.
+            takes_turns: reads meet, or whole rows are updated in place.
+        """
+        taken = operation_cycles(
+            name, num_elements, self.arch, accumulates=accumulates, takes_turns=takes_turns
+        )
+        return taken + DESCRIPTOR_CYCLES
+
+    def sums_cycles(self, num_words: int) -> int:
+        """Of sums of so many numbers along a column, which all of its PEs get."""
+        if not self.tree:
+            return 0
+        rows, arch = self.grid.rows, self.arch
+        there = transfer_cycles(REDUCE_CYCLES, arch) + self.tree.cycles(rows, num_words, arch)
+        back = transfer_cycles(REDUCE_CYCLES, arch) + broadcast_cycles(rows, 1, num_words, arch)
+        return round(there + back)
+
+    def row_cycles(self, num_words: int) -> int:
+        """Of sums of so many numbers along a row, and back to its first PE."""
+        columns, arch = self.grid.columns, self.arch
+        if columns == 1:
+            return 0
+        ring = Tree(Shape.CHAIN).cycles(columns, num_words, arch)
+        back = broadcast_cycles(columns, 1, num_words, arch)
+        return round(2 * transfer_cycles(REDUCE_CYCLES, arch) + ring + back)
+
+
+def resting(
+    shape: tuple[int, int], size: tuple[int, int], arch: str, *, message: int = 1
+) -> Resting:
+    """Activations of a shape on a rectangle of PEs.
+
+    Args:
+        shape: features and tokens.
+        size: rows and columns of PEs.
+        arch: ``"wse2"`` or ``"wse3"``.
+        message: numbers of a token that are added up along a column at once.
+
+    Raises:
+        OpenwaferError: there are none, or more rows of PEs than features, or no room.
+    """
+    generation = known_arch(arch)
+    check_rectangle(*size, generation)
+    num_features, num_tokens = shape
+    if num_features < size[0] or num_tokens < 1:
+        raise error(
+            "kernel-shape",
+            f"{num_features} features of {num_tokens} tokens on {size[0]} rows of PEs",
+            help="give a feature for each row of PEs or more, and 1 token or more",
+        )
+    grid = Grid(*size, tile_length(num_tokens, size[1], 4))
+    words = message * grid.tokens
+    tree = best_tree(size[0], words, words, generation) if size[0] > 1 else None
+    return Resting(num_features, num_tokens, grid, generation, tree)
+
+
+def check_fit(at_rest: Resting, taken_bytes: int) -> None:
+    """Refuse a layer that takes so many bytes of a PE, if it has not as many.
+
+    Raises:
+        OpenwaferError: it does not fit.
+    """
+    check_memory(taken_bytes, f"{at_rest.features} features of {at_rest.tokens} tokens")
+
+
+def memory_bytes(num_words: int) -> int:
+    """Bytes of a PE with so many 32-bit words, and with what is kept for code."""
+    return 4 * num_words + CODE_BYTES

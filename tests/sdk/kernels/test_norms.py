@@ -1,0 +1,116 @@
+"""Layer norm and RMS norm of activations at rest, against numpy."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk.kernels.norms import NormPlan, plan_norm
+
+Arrays = tuple[NDArray[Any], ...]
+
+
+def operands(plan: NormPlan, seed: int) -> Arrays:
+    """Activations far from zero, gradients, scales and shifts."""
+    rng = np.random.default_rng(seed)
+    shape = plan.at_rest.num_features, plan.at_rest.num_tokens
+    x = rng.normal(size=shape) * 2.0 ** rng.integers(-3, 3, shape[1]) + rng.normal()
+    given = x, rng.normal(size=shape), rng.normal(size=shape[0]), rng.normal(size=shape[0])
+    return tuple(values.astype(np.float32) for values in given)
+
+
+def exact(plan: NormPlan, x: NDArray[Any]) -> Arrays:
+    """Normalized features and roots in float64."""
+    wide = x.astype(float)
+    centred = wide - wide.mean(0) if plan.has_mean else wide
+    root = 1 / np.sqrt((centred**2).mean(0) + np.float32(plan.epsilon))
+    return centred * root, root
+
+
+def check_norm(plan: NormPlan, seed: int) -> None:
+    """Both passes, looking for mistakes, and numpy's."""
+    x, dy, scales, shifts = operands(plan, seed)
+    used = shifts if plan.has_mean else None
+    normal, root = exact(plan, x)
+    kept = plan.forward(x, scales, used, check=True)
+    want = normal * scales[:, None].astype(float) + (shifts[:, None] if plan.has_mean else 0)
+    assert (np.abs(kept.values - want) <= plan.error_bound(x, scales, used)).all()
+    found, bounds = plan.backward(dy, scales, kept, check=True), plan.gradient_bounds(dy, x, scales)
+    inner = dy.astype(float) * scales[:, None]
+    dx = inner - normal * (inner * normal).mean(0) - (inner.mean(0) if plan.has_mean else 0)
+    assert (np.abs(found.values - root * dx) <= bounds.values).all()
+    assert (np.abs(found.scales - (dy * normal).sum(1)) <= bounds.scales).all()
+    if plan.has_mean:
+        assert (np.abs(found.shifts - dy.astype(float).sum(1)) <= bounds.shifts).all()
+
+
+PLANS = (
+    plan_norm("layer", (7, 9), (3, 2), arch="wse2"),
+    plan_norm("rms", (5, 3), (2, 1)),
+)
+
+
+@settings(max_examples=6)
+@given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
+def test_a_norm_and_its_gradients_are_numpys_up_to_their_bounds(plan: NormPlan, seed: int) -> None:
+    check_norm(plan, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(st.data())
+def test_norms_on_any_rectangle_are_within_their_bounds(data: st.DataObject) -> None:
+    rows, columns = data.draw(st.tuples(*2 * [st.integers(1, 6)]))
+    plan = plan_norm(
+        data.draw(st.sampled_from(("layer", "rms"))),
+        (data.draw(st.integers(rows, 70)), data.draw(st.integers(1, 60))),
+        (rows, columns),
+        epsilon=data.draw(st.sampled_from((1e-5, 1e-6, 1e-12))),
+        arch=data.draw(st.sampled_from(("wse2", "wse3"))),
+    )
+    check_norm(plan, data.draw(st.integers(0, 2**32 - 1)))
+
+
+@pytest.mark.parametrize(("norm", "arch"), [("layer", "wse3"), ("rms", "wse2")])
+def test_a_norm_takes_what_its_plan_says(norm: str, arch: str) -> None:
+    plan = plan_norm(norm, (64, 16), (4, 2), arch=arch)
+    x, dy, scales, shifts = operands(plan, 1)
+    kept = plan.forward(x, scales, shifts if plan.has_mean else None)
+    assert abs(kept.cycles - plan.cycles) <= 0.15 * kept.cycles
+    backward = plan.backward(dy, scales, kept).cycles
+    assert abs(backward - plan.backward_cycles) <= 0.15 * backward
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"norm": "batch"}, "norm is 'batch'"),
+        ({"shape": (3, 4)}, "3 features of 4 tokens on 4 rows of PEs"),
+        ({"shape": (4, 0)}, "4 features of 0 tokens"),
+        ({"size": (4, 0)}, "4 rows and 0 columns of PEs"),
+        ({"epsilon": 0.0}, "epsilon is 0.0"),
+        ({"shape": (4000, 4)}, "1000 features of 4 tokens takes"),
+    ],
+)
+def test_norms_that_cannot_be_planned_are_refused_in_words(
+    given: dict[str, Any], words: str
+) -> None:
+    usual = {"norm": "layer", "shape": (8, 4), "size": (4, 1)}
+    with pytest.raises(OpenwaferError) as caught:
+        plan_norm(**usual | given)
+    assert words in str(caught.value)
+
+
+def test_operands_that_do_not_fit_a_norm_are_refused() -> None:
+    ones, rms = np.ones(4, np.float32), plan_norm("rms", (4, 2), (1, 1))
+    x = np.ones((4, 2), np.float32)
+    with pytest.raises(OpenwaferError, match="rms norm takes scales alone"):
+        rms.forward(x, ones, ones)
+    with pytest.raises(OpenwaferError, match=r"X has the shape \(2, 4\); the plan is for \(4, 2\)"):
+        rms.forward(x.T.copy(), ones)
+    with pytest.raises(OpenwaferError, match="1 of the 4 values of scales are infinite"):
+        rms.forward(x, np.array([1, 2, np.nan, 1], np.float32))
