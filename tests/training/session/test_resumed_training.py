@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.data import DataSource
 from openwafer.training.models import UserModule
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session, TrainResult
@@ -264,6 +265,7 @@ def test_another_optimizer_is_refused_and_leaves_the_store(data: TinyData, tmp_p
 def test_another_source_is_refused(data: TinyData, tmp_path: Path) -> None:
     config = config_of(data, tmp_path)
     train_halfway(config)
+    assert isinstance(config.data.source, DataSource)
     source = replace(config.data.source, paths=("elsewhere",))
     with pytest.raises(OpenwaferError, match=r"(?s)data.source is not.* found .*'elsewhere'"):
         resume_quietly(replace(config, data=replace(config.data, source=source)))

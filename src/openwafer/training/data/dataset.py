@@ -20,8 +20,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openwafer.config import InvalidFieldError, PathLike, path_of
-from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.data.samples import JoinedSamples, Samples, SeparateSamples, TokenStream
+from openwafer.diagnostics import OpenwaferError, counted, error
+from openwafer.training.data.mix import Mix, check_shares
+from openwafer.training.data.samples import (
+    JoinedSamples,
+    Samples,
+    SeparateSamples,
+    ShiftedSamples,
+    Spans,
+    TokenStream,
+)
 from openwafer.training.data.shards import INDEX_FILE, Index, Split, open_shards, read_index
 from openwafer.training.data.tokenizer import TOKENIZER_FILE, Tokenizer, load_tokenizer
 from openwafer.training.labels import IGNORED_LABEL
@@ -166,6 +174,7 @@ class Sampling:
         cross_documents: samples run across documents; otherwise each holds one document or a
             piece of one, padded.
         schedule: other sizes than `global_batch`, from later steps on.
+        shares: of the samples that each source of a mix has; none where there is one source.
     """
 
     sequence_length: int = 512
@@ -174,6 +183,7 @@ class Sampling:
     cross_documents: bool = True
     # Fingerprints of data with one batch size stay those of releases that had no schedule.
     schedule: tuple[SizeChange, ...] = field(default=(), repr=False)
+    shares: tuple[float, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         for name, least in (("sequence_length", 2), ("global_batch", 1)):
@@ -181,6 +191,7 @@ class Sampling:
             if found < least:
                 raise InvalidFieldError(name, f"expected at least {least}, found {found}")
         BatchSizes(self.global_batch, self.schedule)
+        check_shares(self.shares, "shares")
 
     @property
     def sizes(self) -> BatchSizes:
@@ -240,13 +251,14 @@ class Batch:
 
 
 def _tokens_of(index: Index, split: Split) -> str:
-    return f"{index.tokenizer} {index.of_split(split)}"
+    tokens = f"{index.tokenizer} {index.of_split(split)}"
+    return f"{tokens} {index.parts_of(split)}" if index.parts else tokens
 
 
 def _fingerprint(tokens: str, sampling: Sampling) -> str:
     content = f"{tokens} {sampling}"
-    if sampling.schedule:
-        content += f" {sampling.schedule}"
+    for later in (sampling.schedule, sampling.shares):
+        content += f" {later}" if later else ""
     return xxhash.xxh3_128_hexdigest(content.encode())
 
 
@@ -305,14 +317,35 @@ class TokenDataset:
                     "ranks",
                     help=f"choose a global_batch that is a multiple of {self.world_size}",
                 )
-        if self.num_samples == 0:
+        num_shares = len(self.sampling.shares) or 1
+        if num_shares != len(self._samples):
             raise error(
-                "too-few-tokens",
-                f"the {self.split} split of {self.folder} has {self.num_tokens} tokens, fewer "
-                f"than one sample of {self.sampling.sequence_length}"
-                + (" with an answer to learn" if self.stream.is_marked else ""),
-                help="lower sequence_length, or give more text",
+                "wrong-shares",
+                f"{self.folder} has tokens of {counted(len(self._samples), 'source')}, and "
+                f"sampling has shares of {num_shares}",
+                help="give each source of the mix its share",
             )
+        self._check_samples()
+
+    def _check_samples(self) -> None:
+        """Of each source something is trained on; held out may be documents of some."""
+        counts = [samples.num_samples for samples in self._samples]
+        short = [number for number, count in enumerate(counts, start=1) if count == 0]
+        if not short or (self.split is not Split.TRAIN and len(short) < len(counts)):
+            return
+        _, part = list(self._parts())[short[0] - 1]
+        source = f"source {short[0]} of the mix in " if len(counts) > 1 else ""
+        raise error(
+            "too-few-tokens",
+            f"{source}the {self.split} split of {self.folder} has {part.num_tokens} tokens, fewer "
+            f"than one sample of {self.sampling.sequence_length}"
+            + (" with an answer to learn" if part.is_marked else ""),
+            help="lower sequence_length, or give more text",
+        )
+
+    def _parts(self) -> Iterator[tuple[int, TokenStream]]:
+        """The tokens of each source, and how many are before."""
+        return self.stream.parts(self._index.parts_of(self.split))
 
     @classmethod
     def open(
@@ -388,8 +421,8 @@ class TokenDataset:
 
     @property
     def num_samples(self) -> int:
-        """Samples of an epoch, over all ranks."""
-        return self._samples.num_samples
+        """All samples, of all sources, over all ranks."""
+        return sum(samples.num_samples for samples in self._samples)
 
     def batch(self, step: int) -> Batch:
         """This rank's samples of ``step``, counted from 0.
@@ -407,7 +440,21 @@ class TokenDataset:
         """This rank's samples of a step from one up to another."""
         start = self.sampling.sizes.before(step) + self.rank * self._num_own(step)
         positions = np.arange(start + first, start + end)
-        return self._assemble(sample_ids(positions, self.num_samples, self.sampling.seed))
+        return self._assemble(self._drawn(positions))
+
+    def _drawn(self, positions: NDArray[np.int64]) -> Spans:
+        """Where the samples lie that the endless stream has at positions."""
+        shares, seed = self.sampling.shares, self.sampling.seed
+        if not shares:
+            (samples,) = self._samples
+            return samples.spans(sample_ids(positions, samples.num_samples, seed))
+        starts, lengths = np.empty_like(positions), np.empty_like(positions)
+        sources, places = Mix(shares).draw(positions)
+        for source, samples in enumerate(self._samples):
+            drawn = sources == source
+            ids = sample_ids(places[drawn], samples.num_samples, seed)
+            starts[drawn], lengths[drawn] = samples.spans(ids)
+        return starts, lengths
 
     def micro_batches(self, step: int, num: int, wanted: range | None = None) -> tuple[Batch, ...]:
         """The samples of ``batch(step)`` in ``num`` equal parts, in order.
@@ -432,28 +479,42 @@ class TokenDataset:
     def once(self) -> Iterator[Batch]:
         """Every sample of the split once, unshuffled, for evaluation; ranks share each batch.
 
+        The first batches have samples of all sources of a mix, as many as each has of all.
+
         Batches have ``global_batch`` samples, whatever the schedule of the training split. The last
         one may be smaller, and is skipped on a rank that has no sample of it.
         """
         step = self.sampling.global_batch
+        starts, lengths = self._all_spans()
         for start in range(0, self.num_samples, step):
             ids = np.arange(start, min(start + step, self.num_samples))
             mine = np.array_split(ids, self.world_size)[self.rank]
             if mine.size:
-                yield self._assemble(mine)
+                yield self._assemble((starts[mine], lengths[mine]))
+
+    def _all_spans(self) -> Spans:
+        """Where all samples lie: those of a source in their order, sources evenly in between."""
+        ids = [np.arange(samples.num_samples) for samples in self._samples]
+        spans = [samples.spans(one) for samples, one in zip(self._samples, ids, strict=True)]
+        order = np.argsort(np.concatenate([(one + 0.5) / one.size for one in ids]), kind="stable")
+        starts, lengths = (np.concatenate(part)[order] for part in zip(*spans, strict=True))
+        return starts, lengths
 
     @cached_property
-    def _samples(self) -> Samples:
+    def _samples(self) -> tuple[Samples, ...]:
+        """Those of each source."""
+        return tuple(ShiftedSamples(self._cut(part), start) for start, part in self._parts())
+
+    def _cut(self, stream: TokenStream) -> Samples:
         length = self.sampling.sequence_length
         samples: Samples
         if self.sampling.cross_documents:
-            samples = JoinedSamples(self.stream.num_tokens, length)
+            samples = JoinedSamples(stream.num_tokens, length)
         else:
-            samples = SeparateSamples(self.stream.document_bounds(), length)
-        return self.stream.taught(samples) if self.stream.is_marked else samples
+            samples = SeparateSamples(stream.document_bounds(), length)
+        return stream.taught(samples) if stream.is_marked else samples
 
-    def _assemble(self, ids: NDArray[np.int64]) -> Batch:
-        spans = self._samples.spans(ids)
+    def _assemble(self, spans: Spans) -> Batch:
         length = self.sampling.sequence_length
         padding = self.tokenizer.end_of_text_id
         input_ids = torch.from_numpy(self.stream.gather(spans, length, padding))

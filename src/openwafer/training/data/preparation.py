@@ -3,12 +3,12 @@
 One document and one shard are in memory at most.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from itertools import groupby
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from openwafer.training.data.chat_template import ChatTemplate
 from openwafer.training.data.chats import Chat, Completion
 from openwafer.training.data.dataset import Sampling, TokenDataset
 from openwafer.training.data.documents import Document, read_files
+from openwafer.training.data.mix import Sources, check_sources, parts_of, shares_of
 from openwafer.training.data.shards import (
     INDEX_FILE,
     VERSION,
@@ -185,7 +186,8 @@ class DataConfig:
     """The data of a run.
 
     Attributes:
-        source: where documents come from.
+        source: where documents come from; of a mix, each source with its share of the samples,
+            which becomes that of ``sampling``.
         tokenizer: how they become tokens.
         sampling: how tokens become batches.
         validation_share: share of the documents kept for validation, in [0, 1).
@@ -194,7 +196,7 @@ class DataConfig:
         shard_tokens: a shard is closed by the first document that fills it so far.
     """
 
-    source: DataSource
+    source: Sources
     tokenizer: TokenizerTraining | SavedTokenizer = field(default_factory=TokenizerTraining)
     sampling: Sampling = field(default_factory=Sampling)
     validation_share: float = 0.05
@@ -202,6 +204,9 @@ class DataConfig:
     shard_tokens: int = 32 * 1024**2
 
     def __post_init__(self) -> None:
+        check_sources(self.source)
+        sampling = replace(self.sampling, shares=shares_of(self.source))
+        object.__setattr__(self, "sampling", sampling)
         if not 0 <= self.validation_share < 1:
             raise InvalidFieldError(
                 "validation_share",
@@ -254,14 +259,14 @@ def prepare(config: DataConfig, folder: PathLike, progress: Report = _silent) ->
         The train split, for rank 0 of 1.
     """
     folder = path_of(folder, "folder")
-    files = list_files(config.source)
-    key = _key(config, files)
+    documents = _Documents.of(config, progress)
+    key = _key(config, documents)
     try:
         own = folder / key[:KEY_DIGITS]
         own.mkdir(parents=True, exist_ok=True)
         with folder_to_itself(own):
             if not _holds(own, key):
-                _build(config, _Documents(config.source, files, progress), own, key)
+                _build(config, documents, own, key)
         return TokenDataset.open(own, config.sampling)
     except OSError as problem:
         raise error(
@@ -275,16 +280,17 @@ def _holds(folder: Path, key: str) -> bool:
     return (folder / INDEX_FILE).is_file() and read_index(folder).key == key
 
 
-def _key(config: DataConfig, files: Sequence[Path]) -> str:
-    """Fingerprint of everything the shards depend on; sampling is not among it."""
+def _key(config: DataConfig, documents: "_Documents") -> str:
+    """Fingerprint of everything the shards depend on; sampling and shares are not among it."""
     match config.tokenizer:
         case TokenizerTraining():
             tokenizer = repr(config.tokenizer)
         case SavedTokenizer():
             loaded = _loaded_tokenizer(config.tokenizer)
             tokenizer = f"{loaded.fingerprint}{loaded.chat_template or ''}"
+    sources = [fingerprint(source, files) for source, files in documents.sources]
     content = (
-        fingerprint(config.source, files),
+        "\0".join(sources),
         tokenizer,
         config.validation_share,
         config.split_seed,
@@ -296,48 +302,90 @@ def _key(config: DataConfig, files: Sequence[Path]) -> str:
 
 @dataclass(frozen=True)
 class _Documents:
-    """The documents of a source, which report how far they are read."""
+    """The documents of all sources, which report how far they are read."""
 
-    source: DataSource
-    files: Sequence[Path]
+    sources: Sequence[tuple[DataSource, Sequence[Path]]]
     report: Report
 
-    def read(self, stage: Stage, limit_bytes: int = sys.maxsize) -> Iterator[Document]:
-        """Yield the documents up to the one that reaches ``limit_bytes``."""
-        total_bytes = min(limit_bytes, sum(file.stat().st_size for file in self.files))
-        done_bytes = num_documents = reported_bytes = 0
-        for document in read_files(self.source, self.files):
-            yield document
-            done_bytes += document.source_bytes
-            num_documents += 1
-            if done_bytes >= limit_bytes:
-                break
-            if done_bytes - reported_bytes >= REPORT_BYTES:
-                reported_bytes = done_bytes
-                shown_bytes = min(done_bytes, total_bytes)
-                self.report(Preparation(stage, shown_bytes, total_bytes, num_documents))
-        self.report(Preparation(stage, total_bytes, total_bytes, num_documents))
+    @classmethod
+    def of(cls, config: DataConfig, report: Report) -> "_Documents":
+        return cls([(source, list_files(source)) for source in parts_of(config.source)], report)
+
+    def read(self, stage: Stage, limits: Sequence[float]) -> Iterator[tuple[int, Document]]:
+        """Yield the documents of each source up to the one that reaches its limit of bytes.
+
+        The number of its source, from 0, is beside each.
+        """
+        sizes = [sum(file.stat().st_size for file in files) for _, files in self.sources]
+        totals = [int(min(size, limit)) for size, limit in zip(sizes, limits, strict=True)]
+        earlier = num_documents = reported_bytes = 0
+        for number, (source, files) in enumerate(self.sources):
+            done_bytes = 0
+            for document in read_files(source, files):
+                yield number, document
+                done_bytes += document.source_bytes
+                num_documents += 1
+                if done_bytes >= limits[number]:
+                    break
+                if earlier + done_bytes - reported_bytes >= REPORT_BYTES:
+                    reported_bytes = earlier + done_bytes
+                    shown_bytes = earlier + min(done_bytes, totals[number])
+                    self.report(Preparation(stage, shown_bytes, sum(totals), num_documents))
+            earlier += totals[number]
+        self.report(Preparation(stage, sum(totals), sum(totals), num_documents))
 
 
 def _build(config: DataConfig, documents: _Documents, folder: Path, key: str) -> None:
-    learn = config.source.learn
-    match config.tokenizer:
-        case TokenizerTraining(vocab_size, training_bytes):
-            read = documents.read(Stage.TRAIN_TOKENIZER, training_bytes)
-            tokenizer = train_tokenizer(_texts(read), vocab_size)
-            encoding = Encoding(tokenizer, learn=learn)
-        case SavedTokenizer() as saved:
-            tokenizer = _loaded_tokenizer(saved)
-            encoding = Encoding(tokenizer, saved, learn)
-    writers = {split: ShardWriter(folder, split, config.shard_tokens, tokenizer) for split in Split}
-    for number, document in enumerate(encoding.encode(documents.read(Stage.TOKENISE))):
-        writers[_split_of(number, config)].add(document)
-    index = Index(key, tokenizer.fingerprint, {s: w.close() for s, w in writers.items()})
+    tokenizer, saved = _tokenizer(config, documents)
+    parts: list[dict[Split, dict[str, ShardHeader]]] = []
+    sources = parts_of(config.source)
+    everything = documents.read(Stage.TOKENISE, [inf] * len(sources))
+    for source, group in groupby(everything, lambda one: one[0]):
+        encoding = Encoding(tokenizer, saved, sources[source].learn)
+        encoded = encoding.encode(document for _, document in group)
+        parts.append(_written(config, encoded, folder, tokenizer, source))
+    shards = {
+        split: {n: one for part in parts for n, one in part[split].items()} for split in Split
+    }
+    counts = {split: tuple(len(part[split]) for part in parts) for split in Split}
+    index = Index(key, tokenizer.fingerprint, shards, counts if config.sampling.shares else {})
     # Without an index, a crash between the two files leaves no index beside a foreign tokenizer.
     (folder / INDEX_FILE).unlink(missing_ok=True)
     tokenizer.save(folder)
     write_index(folder, index)
     _remove_unlisted(folder, index)
+
+
+def _tokenizer(
+    config: DataConfig, documents: _Documents
+) -> tuple[Tokenizer, SavedTokenizer | None]:
+    """The tokenizer, and where it was loaded from. Each source trains it by its share."""
+    match config.tokenizer:
+        case TokenizerTraining(vocab_size, training_bytes):
+            shares = config.sampling.shares or (1.0,)
+            limits = [training_bytes * share / sum(shares) for share in shares]
+            read = documents.read(Stage.TRAIN_TOKENIZER, limits)
+            return train_tokenizer(_texts(document for _, document in read), vocab_size), None
+        case SavedTokenizer() as saved:
+            return _loaded_tokenizer(saved), saved
+
+
+def _written(
+    config: DataConfig,
+    documents: Iterable[TokenisedDocument],
+    folder: Path,
+    tokenizer: Tokenizer,
+    source: int,
+) -> dict[Split, dict[str, ShardHeader]]:
+    """Shards of one source, by split."""
+    prefix = f"{source}-" if config.sampling.shares else ""
+    writers = {
+        split: ShardWriter(folder, f"{prefix}{split}", config.shard_tokens, tokenizer)
+        for split in Split
+    }
+    for number, document in enumerate(documents):
+        writers[_split_of(number, config)].add(document)
+    return {split: writer.close() for split, writer in writers.items()}
 
 
 def _texts(documents: Iterable[Document]) -> Iterator[str]:

@@ -86,6 +86,34 @@ class SeparateSamples:
 
 
 @dataclass(frozen=True)
+class ShiftedSamples:
+    """Samples of a part of a stream, by their places in all of it.
+
+    Attributes:
+        samples: the cut of the part.
+        start: tokens before the part.
+    """
+
+    samples: Samples
+    start: int
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens of a full sample."""
+        return self.samples.sequence_length
+
+    @property
+    def num_samples(self) -> int:
+        """Samples of an epoch."""
+        return self.samples.num_samples
+
+    def spans(self, ids: NDArray[np.int64]) -> Spans:
+        """Start in the stream, and length, of each sample."""
+        starts, lengths = self.samples.spans(ids)
+        return starts + self.start, lengths
+
+
+@dataclass(frozen=True)
 class ChosenSamples:
     """Some of the samples that others cut.
 
@@ -131,6 +159,13 @@ class TokenStream:
         starts = zip(self._bounds, self._starts, strict=False)
         moved = [bounds[:-1].astype(np.int64) + start for bounds, start in starts]
         return np.concatenate((*moved, [self.num_tokens]))
+
+    def parts(self, sizes: Sequence[int]) -> Iterator[tuple[int, "TokenStream"]]:
+        """Streams of so many shards each, one behind the other, and how many tokens are before."""
+        first = 0
+        for size in sizes:
+            yield int(self._starts[first]), TokenStream(self._shards[first : first + size])
+            first += size
 
     @property
     def is_marked(self) -> bool:

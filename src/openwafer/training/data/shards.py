@@ -270,15 +270,22 @@ class Index:
         key: fingerprint of all that the shards were made from.
         tokenizer: fingerprint of the tokenizer beside the index.
         shards: file names and headers by split, in order.
+        parts: of a mix, how many of a split's shards are of which source, in order; empty where
+            there is one source.
     """
 
     key: str
     tokenizer: str
     shards: Mapping[Split, Mapping[str, ShardHeader]]
+    parts: Mapping[Split, tuple[int, ...]] = field(default_factory=dict)
 
     def of_split(self, split: Split) -> Mapping[str, ShardHeader]:
         """The shards of a split; none where it has no documents."""
         return self.shards.get(split, {})
+
+    def parts_of(self, split: Split) -> tuple[int, ...]:
+        """How many shards of a split each source has."""
+        return self.parts.get(split) or (len(self.of_split(split)),)
 
 
 _INDEX_REMEDY = "delete this file; the next run tokenises the source again"

@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 from openwafer.diagnostics import error
 from openwafer.training.data import (
     Batch,
-    DataSource,
     Preparation,
     SavedTokenizer,
     TokenDataset,
@@ -23,6 +22,7 @@ from openwafer.training.data import (
     prepare,
 )
 from openwafer.training.data.dataset import find_dataset
+from openwafer.training.data.mix import Sources
 from openwafer.training.data.tokenizer import Tokenizer, load_tokenizer
 from openwafer.training.host_memory import keeping_freed_memory
 from openwafer.training.models import (
@@ -369,7 +369,7 @@ def open_saved_data(config: RunConfig, folder: RunFolder, saved: SavedRun) -> To
     return replace(dataset, sampling=preparation.sampling)
 
 
-def _require_same_source(trained_on: DataSource, now: DataSource) -> None:
+def _require_same_source(trained_on: Sources, now: Sources) -> None:
     if now != trained_on:
         raise error(
             "run-data-changed",

@@ -12,13 +12,13 @@ from openwafer.config import Bytes, InvalidFieldError, convert_fields
 from openwafer.diagnostics import counted, did_you_mean
 from openwafer.training.data import (
     DataConfig,
-    DataSource,
     Sampling,
     SavedTokenizer,
     SizeChange,
     TokenizerTraining,
 )
 from openwafer.training.data.dataset import BatchSizes
+from openwafer.training.data.mix import Sources
 from openwafer.training.lr_schedules import SCHEDULES, Schedule, build_schedule
 from openwafer.training.plan_record import Activations, ExpertsWay, Mode
 from openwafer.training.store.update_rules import OPTIMIZERS
@@ -160,7 +160,7 @@ class TokensConfig:
     """Where tokens come from; see :class:`openwafer.training.data.DataConfig` for most keys.
 
     Attributes:
-        source: the documents.
+        source: the documents, or several sources with their shares of the samples.
         tokenizer: how they become tokens; ``None`` takes the tokenizer of a saved model, or else
             trains one on the source.
         validation_share: share of the documents kept for evaluation.
@@ -170,7 +170,7 @@ class TokensConfig:
         folder: where the tokens are kept, to share them between runs; ``None`` is the run's own.
     """
 
-    source: DataSource
+    source: Sources
     tokenizer: TokenizerTraining | SavedTokenizer | None = None
     validation_share: float = DataConfig.validation_share
     split_seed: int = DataConfig.split_seed
