@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 
 # Where the names of this door live; loaded when first used, since they bring torch.
 _HOMES = {
+    "Fabric": "openwafer.fabric_device",
     "Session": "openwafer.training.session",
     "deferred_weights": "openwafer.training.frontends",
     "stream_weights": "openwafer.training.frontends",

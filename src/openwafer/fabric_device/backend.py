@@ -14,7 +14,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.fabric_device.linear import StreamedPacked, put, streamed_linear
 from openwafer.fabric_device.report import FabricReport
 from openwafer.fabric_device.wafer import Account, Wafer, num_tokens
-from openwafer.sdk.kernels.resident import Resident, plan_resident
+from openwafer.sdk.kernels.resident import Resident, ResidentPlan, plan_resident
 from openwafer.training.sparsity.packed_linear import PackedLinear
 from openwafer.training.stream.device.layer_backend import LayerCall, LayerKernel, not_computed
 from openwafer.training.stream.stream_options import FabricOptions
@@ -35,17 +35,19 @@ class Fabric:
 
     Args:
         options: the rectangle, and what is left to the host.
+        num_tokens: of a micro-batch, where they are known before one comes.
+
+    Raises:
+        OpenwaferError: the fabric has no room for the rectangle, or tokens do not divide.
     """
 
-    def __init__(self, options: FabricOptions) -> None:
+    def __init__(self, options: FabricOptions, num_tokens: int | None = None) -> None:
         self.options = options
         self.account = Account()
         self.most_features = 1
         self._wafers: dict[int, Wafer] = {}
-        plan_resident(
-            (options.rows, options.columns), options.columns, 1,
-            arch=options.generation, num_ports=options.ports,
-        )  # fmt: skip
+        self._num_tokens = num_tokens
+        self._plan(num_tokens or options.columns)
 
     def kernel(self, layer: str, module: nn.Module) -> LayerKernel:
         """See :class:`~openwafer.training.stream.device.layer_backend.LayerBackend`."""
@@ -53,11 +55,17 @@ class Fabric:
             return _OnHost(self.account)
         for name, part in module.named_modules():
             self._check(f"{layer}.{name}" if name else layer, part)
+        if self._num_tokens is not None:
+            self._plan(self._num_tokens)
         return _OnFabric(self, layer, module)
 
     def report(self) -> FabricReport:
         """What was done up to now."""
         return self.account.report()
+
+    def summary(self) -> Sequence[str]:
+        """See :class:`~openwafer.training.stream.device.layer_backend.LayerBackend`."""
+        return self.report().table().splitlines()
 
     def close(self) -> None:
         """End the runs of the simulated wafers."""
@@ -71,14 +79,17 @@ class Fabric:
         Raises:
             OpenwaferError: they do not divide, or there is no room for the widest layer.
         """
-        tokens, options = num_tokens(shape), self.options
+        tokens = num_tokens(shape)
         if tokens not in self._wafers:
-            plan = plan_resident(
-                (options.rows, options.columns), tokens, self.most_features,
-                arch=options.generation, num_ports=options.ports,
-            )  # fmt: skip
-            self._wafers[tokens] = Wafer(Resident(plan), self.account)
+            self._wafers[tokens] = Wafer(Resident(self._plan(tokens)), self.account)
         return self._wafers[tokens]
+
+    def _plan(self, tokens: int) -> ResidentPlan:
+        options = self.options
+        return plan_resident(
+            (options.rows, options.columns), tokens, self.most_features,
+            arch=options.generation, num_ports=options.ports,
+        )  # fmt: skip
 
     def _check(self, name: str, module: nn.Module) -> None:
         if isinstance(module, _LINEAR):

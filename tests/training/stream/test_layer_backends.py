@@ -56,6 +56,9 @@ class NumpyBackend:
             raise not_computed(layer, module, f"a {type(module).__name__}")
         return LinearByNumpy(self.calls)
 
+    def summary(self) -> Sequence[str]:
+        return ()
+
 
 class Model(nn.Module):
     """Linear layers of few binary digits: sums are exact in whatever order they are made."""

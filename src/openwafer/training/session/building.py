@@ -36,7 +36,7 @@ from openwafer.training.models import (
 from openwafer.training.models.build import build_without_weights, with_vocab_size
 from openwafer.training.models.checkpoint_folder import saved_vocab_size
 from openwafer.training.models.hollow import take_bf16_form, without_values
-from openwafer.training.plan_record import Mode
+from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.config_sections import BatchConfig, Weights
 from openwafer.training.session.forward import forward_loss, model_inputs, require_tokens
@@ -56,7 +56,7 @@ from openwafer.training.stream.assemble import (
 )
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.workload import Workload
-from openwafer.training.stream.stream_options import PlanInput, StreamOptions
+from openwafer.training.stream.stream_options import FABRIC, PlanInput, StreamOptions
 
 # Above this share of the free memory, initial weights go through a scratch file to the store.
 DEFERRED_SHARE: Final = 0.3
@@ -252,12 +252,14 @@ def plan_input(
         store_reason=stores.reason,
         hosts=measured.hosts if measured is not None and config.shares_store else (),
         network=None if measured is None else measured.network,
+        num_tokens=config.tokens_of_piece,
     )
 
 
 def _stream_options(config: RunConfig, store: StoreOptions) -> StreamOptions:
     streaming = config.streaming
-    chosen = streaming.activations
+    chosen, is_fabric = streaming.activations, streaming.device == FABRIC
+    kept = Activations.KEEP if is_fabric else None
     return StreamOptions(
         device=streaming.device,
         tier=streaming.store,
@@ -266,11 +268,14 @@ def _stream_options(config: RunConfig, store: StoreOptions) -> StreamOptions:
         # One system has no stages.
         mode=None if streaming.mode is Mode.PIPELINED else streaming.mode,
         activations=chosen if isinstance(chosen, dict) else {},
-        default_activations=None if isinstance(chosen, dict) else chosen,
+        default_activations=kept if isinstance(chosen, dict) else chosen or kept,
         prefetch_layers=streaming.prefetch_layers,
         layers=streaming.layers,
+        # Modules that stay on the device are computed by torch, and would escape their names.
+        min_layer_bytes=1 if is_fabric else StreamOptions.min_layer_bytes,
         store_systems=config.chosen_stores.systems,
         store=store,
+        fabric=config.fabric,
     )
 
 

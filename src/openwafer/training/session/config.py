@@ -1,7 +1,7 @@
 """The config of a run without methods, which add their keys to it."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from openwafer.training.metrics.loggers import Logger
 from openwafer.training.models import CheckpointFolder, GptConfig, ModelConfig
 from openwafer.training.models.checkpoint_folder import CONFIG_FILE
 from openwafer.training.models.loss import require_next_token
-from openwafer.training.plan_record import Mode
+from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session.config_sections import (
     BatchConfig,
     CheckpointConfig,
@@ -37,6 +37,7 @@ from openwafer.training.session.config_sections import (
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.step import LossScaling
 from openwafer.training.stream.replicas.ownership import StoreChoice, StoreSystems
+from openwafer.training.stream.stream_options import FABRIC, FabricOptions
 
 _REMEDIES: Final = {
     "optimizer: {learning_rate: ...}": ("lr", "learning_rate", "max_lr", "peak_lr"),
@@ -168,6 +169,7 @@ class RunConfig:
         clip_norm: largest global norm of the gradients; ``null`` never clips.
         device_memory: the memory setting: bytes the device may use; ``null`` is no cap.
         streaming: how to stream; planned when left out.
+        fabric: the rectangle of PEs of ``streaming: {device: fabric}``.
         checkpoint: when to write checkpoints.
         evaluate: when to evaluate; ``null`` never does.
         trace_steps: steps whose times go to trace.json, where weights stream.
@@ -201,6 +203,7 @@ class RunConfig:
     clip_norm: float | None = 1.0
     device_memory: Bytes | None = None
     streaming: StreamingConfig = field(default_factory=StreamingConfig)
+    fabric: FabricOptions = field(default_factory=FabricOptions)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     evaluate: EvaluateConfig | None = None
     trace_steps: tuple[int, ...] = (3, 4, 5)
@@ -223,10 +226,54 @@ class RunConfig:
                 f"expected at most {MAX_NAME_BYTES} bytes, found {len(os.fsencode(self.name))}",
             )
         self._check_formats()
+        self._check_fabric()
         self._check_schedule()
         self._check_model()
         self._check_length()
         self._check_sizes()
+
+    def _check_fabric(self) -> None:
+        """See that the fabric has a run's micro-batches and numbers."""
+        fabric, streaming = self.fabric, self.streaming
+        if streaming.device != FABRIC:
+            if fabric != FabricOptions():
+                raise InvalidFieldError(
+                    "fabric",
+                    f"a rectangle is given, and the device is {streaming.device}",
+                    help="set streaming.device to fabric, or leave fabric out",
+                )
+            return
+        if self.tokens_of_piece % fabric.columns:
+            raise InvalidFieldError(
+                "fabric",
+                f"a micro-batch of {self.tokens_of_piece} tokens does not divide into "
+                f"{fabric.columns} columns of PEs",
+                help="choose columns, or batch sizes, so that it does",
+            )
+        if self.precision is not Precision.FP32 or self.weights is not Weights.FP32:
+            raise InvalidFieldError(
+                "precision",
+                f"precision is {self.precision} with weights of {self.weights}; the fabric "
+                "computes fp32",
+                help="set both to fp32",
+            )
+        if streaming.mode not in (None, Mode.STREAMED):
+            raise InvalidFieldError(
+                "streaming",
+                f"mode is {streaming.mode}, and weights stream to the fabric",
+                help="leave streaming.mode out",
+            )
+        if Activations.OFFLOAD in _all_activations(streaming.activations):
+            raise InvalidFieldError(
+                "streaming",
+                "activations are offloaded, and those of the fabric stay there",
+                help="write keep or recompute",
+            )
+
+    @property
+    def tokens_of_piece(self) -> int:
+        """Tokens of a micro-batch."""
+        return self.batch.samples_of_piece * self.batch.sequence_length
 
     def _check_formats(self) -> None:
         if self.weights is Weights.BF16 and self.precision is Precision.FP16:
@@ -337,6 +384,12 @@ class RunConfig:
     def keeps_gradients(self) -> bool:
         """Whether an update needs to know all gradients of its step first."""
         return self.clip_norm is not None or self.precision is Precision.FP16
+
+
+def _all_activations(
+    chosen: Activations | Mapping[str, Activations] | None,
+) -> Iterable[Activations | None]:
+    return chosen.values() if isinstance(chosen, Mapping) else (chosen,)
 
 
 def _anchored_data(data: TokensConfig) -> TokensConfig:

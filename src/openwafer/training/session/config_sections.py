@@ -377,7 +377,7 @@ class StreamingConfig:
     """How to stream; everything here is planned when left out.
 
     Attributes:
-        device: auto, cpu, cuda or cuda:1.
+        device: auto, cpu, cuda, cuda:1 or fabric.
         store: where the parameter store keeps its records: auto, dram or disk.
         host_memory: host memory the store may take; in stages, all that those of one host hold.
         mode: forces resident or streamed; pipelined gives each of several systems a stage.

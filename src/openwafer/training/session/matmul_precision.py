@@ -14,6 +14,7 @@ from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.config_sections import MatmulPrecision, Precision, Weights
 from openwafer.training.sparsity.kernels.processor import peak_flops
+from openwafer.training.stream.stream_options import FABRIC
 
 FEW_OF_PEAK: Final = 0.6
 """Share of the peak below which a dense product leaves something to gain."""
@@ -31,7 +32,9 @@ def multiplies_floats_on_cpu(config: RunConfig) -> bool:
 
 
 def computes_on(config: RunConfig) -> str:
-    """The device of a run, such as cpu or cuda:1."""
+    """The device of a run for torch, such as cpu or cuda:1."""
+    if config.streaming.device == FABRIC:
+        return "cpu"
     if config.streaming.device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return config.streaming.device

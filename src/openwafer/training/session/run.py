@@ -498,7 +498,9 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
         progress = stack.enter_context(_progress(run, console))
         loop = _Loop(run, Saver(run), lines, progress, validation_data)
         result = loop.run(stack.enter_context(interruption))
-    for line in chain.from_iterable(method.summary() for method in run.methods):
+    summaries = [method.summary() for method in run.methods]
+    summaries.append(run.execution.device.backend.summary())
+    for line in chain.from_iterable(summaries):
         log.write(line)
         console.print(line, markup=False, highlight=False)
     log.write(f"ended at step {result.steps_done}, checkpoint {result.checkpoint}")

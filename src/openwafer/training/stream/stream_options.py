@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 import torch
 
+import openwafer
 from openwafer.config import Bytes, InvalidFieldError, convert_fields
 from openwafer.diagnostics import error
 from openwafer.training.collectives.network_rates import NetworkRates
@@ -17,6 +18,9 @@ from openwafer.training.stream.device.layer_backend import TORCH, LayerBackend
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import HostMemory, StoreSystems
 from openwafer.training.stream.schedule import UpdateTiming
+
+FABRIC: Final = "fabric"
+"""Device that is a simulated wafer."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class StreamOptions:
     """How to stream; everything has a good default.
 
     Attributes:
-        device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"fabric"``.
         tier: where the store may keep records.
         host_memory_bytes: host memory for the store; ``None`` is most of what is available.
         link_bytes_per_second: a slow link on the CPU device, for measurements.
@@ -67,6 +71,7 @@ class StreamOptions:
         store_systems: which of the ranks have records in their stores.
         store: options of the store.
         backend: computes the layers, where that is not torch; it takes tensors in host memory.
+        fabric: the rectangle of the device ``"fabric"``.
     """
 
     device: str = "auto"
@@ -84,6 +89,7 @@ class StreamOptions:
     store_systems: StoreSystems = StoreSystems.FIRST
     store: StoreOptions = StoreOptions()  # noqa: RUF009 - frozen
     backend: LayerBackend = TORCH
+    fabric: FabricOptions = FabricOptions()
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -108,6 +114,7 @@ class PlanInput:
         store_reason: why those ranks have records that do.
         hosts: of these, where they are known; empty where all are on this one.
         network: how fast weights and gradients pass between ranks, where that is known.
+        num_tokens: of a micro-batch, where they are known before one comes.
     """
 
     options: StreamOptions
@@ -121,6 +128,7 @@ class PlanInput:
     store_reason: str = "the lines of a loop reach one store"
     hosts: tuple[HostMemory, ...] = ()
     network: NetworkRates | None = None
+    num_tokens: int | None = None
 
     def make_device(self) -> Device:
         """The device that was chosen.
@@ -129,7 +137,10 @@ class PlanInput:
             OpenwaferError: ``device-unknown`` when there is no such name, ``device-missing`` when
                 it is not there, ``systems-device``.
         """
-        chosen = self.options.device
+        chosen, rate = self.options.device, self.options.link_bytes_per_second
+        if chosen == FABRIC:
+            backend: LayerBackend = openwafer.Fabric(self.options.fabric, self.num_tokens)
+            return CpuDevice(self.device_memory_bytes, rate, backend)
         is_cuda = chosen == "auto" and torch.cuda.is_available()
         try:
             torch_device = torch.device(
@@ -139,7 +150,7 @@ class PlanInput:
             raise error(
                 "device-unknown",
                 f"torch knows no device {chosen!r}",
-                help="write auto, cpu, cuda or cuda:1",
+                help="write auto, cpu, cuda, cuda:1 or fabric",
             ) from cause
         if self.systems > 1 and torch_device.type != "cpu":
             raise error(
@@ -148,7 +159,6 @@ class PlanInput:
                 help="set streaming.device to cpu, or train on one system",
             )
         if torch_device.type == "cpu":
-            rate = self.options.link_bytes_per_second
             return CpuDevice(self.device_memory_bytes, rate, self.options.backend)
         if self.options.backend is not TORCH:
             raise error(

@@ -41,6 +41,7 @@ from openwafer.training.stream.replicas.ownership import HOST_SHARE, HostMemory,
 from openwafer.training.stream.stages.flow import Flow, flow_of
 from openwafer.training.stream.stages.stage_pass import passed_forms
 from openwafer.training.stream.stages.stage_plan import HostRooms, Staged, StageRequest, plan_stages
+from openwafer.training.stream.stream_options import FABRIC
 
 Kind = tuple[object, ...]
 
@@ -289,7 +290,9 @@ UNMEASURED = (
 
 def is_left_to_plan(config: RunConfig) -> bool:
     """Whether the plan chooses between streaming and stages."""
-    return config.systems > 1 and config.streaming.mode is None
+    # Weights stream to each wafer, whatever would be faster.
+    is_fabric = config.streaming.device == FABRIC
+    return config.systems > 1 and config.streaming.mode is None and not is_fabric
 
 
 def with_stages(config: RunConfig, num_stages: int) -> RunConfig:

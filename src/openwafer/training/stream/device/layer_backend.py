@@ -63,12 +63,18 @@ class LayerBackend(Protocol):
             OpenwaferError: ``layer-not-computed``.
         """
 
+    def summary(self) -> Sequence[str]:
+        """Lines for people: what layers took up to now; none where there is nothing to say."""
+
 
 class _Torch:
     """Torch computes every layer, and autograd knows the backward of its operators."""
 
     def kernel(self, layer: str, module: nn.Module) -> LayerKernel:
         return self
+
+    def summary(self) -> Sequence[str]:
+        return ()
 
     def forward(self, call: LayerCall) -> Any:
         return call.by_torch()

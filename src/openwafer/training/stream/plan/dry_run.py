@@ -325,6 +325,10 @@ class _Stage(PassObserver):
         """See :class:`LayerBackend`. Shapes and bytes are torch's, whoever computes the step."""
         return self
 
+    def summary(self) -> Sequence[str]:
+        """See :class:`LayerBackend`."""
+        return ()
+
     def forward(self, call: LayerCall) -> Any:
         """See :class:`LayerKernel`."""
         if not torch.is_grad_enabled():

@@ -1,0 +1,142 @@
+"""Runs of a config whose device is the simulated wafer."""
+
+import re
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from openwafer.config import InvalidFieldError
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.plan_record import Activations, Mode
+from openwafer.training.session import RunConfig, Session, TrainResult
+from openwafer.training.session.config_sections import (
+    BatchConfig,
+    Precision,
+    ScheduleConfig,
+    StreamingConfig,
+)
+from openwafer.training.stream.stream_options import FabricOptions
+from tests.training.session.follower_pool import FollowerPool
+from tests.training.session.tiny_runs import (
+    TinyData,
+    make_tiny_data,
+    quiet,
+    saved_arrays,
+    tiny_config,
+    train_quietly,
+)
+
+FABRIC = FabricOptions(rows=2, columns=2, host=("embedding",))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> TinyData:
+    return make_tiny_data(tmp_path_factory.mktemp("data"))
+
+
+def config_of(data: TinyData, folder: Path, **changed: Any) -> RunConfig:
+    config = tiny_config(data, folder)
+    on_fabric: dict[str, Any] = {
+        "steps": 2,
+        "batch": BatchConfig(size=2, sequence_length=12),
+        "streaming": StreamingConfig(device="fabric"),
+        "fabric": FABRIC,
+        "schedule": ScheduleConfig("constant", {"num_warm_up_steps": 1}),
+    }
+    return replace(config, **on_fabric | changed)
+
+
+def on_cpu(config: RunConfig) -> RunConfig:
+    return replace(config, streaming=StreamingConfig(device="cpu"), fabric=FabricOptions())
+
+
+def differing(found: TrainResult, expected: TrainResult, rel: float = 0.0) -> list[str]:
+    pairs = saved_arrays(found), saved_arrays(expected)
+    return [
+        name
+        for name, value in pairs[0].items()
+        if not torch.allclose(value, pairs[1][name], rtol=rel, atol=rel / 10)
+    ]
+
+
+def test_a_run_on_the_fabric_has_the_weights_of_one_on_the_cpu(
+    data: TinyData, tmp_path: Path
+) -> None:
+    config, told = config_of(data, tmp_path / "a"), StringIO()
+    result = Session(config, console=Console(file=told, width=200)).train()
+    expected = train_quietly(on_cpu(config_of(data, tmp_path / "b")))
+    assert result.loss == pytest.approx(expected.loss, rel=1e-4)
+    assert differing(result, expected, 1e-2) == []
+    assert re.search(r"head +gradient +2 ", told.getvalue())
+    assert "computed on the host: embedding 2" in told.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changed", [{}, {"sparsity": 0.5}])
+def test_a_run_that_goes_on_has_the_same_bits(
+    data: TinyData, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    unbroken = train_quietly(config_of(data, tmp_path / "a", steps=4, **changed))
+    config = config_of(data, tmp_path / "b", steps=4, **changed)
+    train_quietly(replace(config, steps=2))
+    run = Session(config.folder / "tiny", ["steps=4"], console=quiet(), trusts_code=True)
+    result = run.resume()
+    assert differing(result, unbroken) == []
+
+
+@pytest.mark.slow
+def test_two_wafers_as_two_systems_have_the_bits_of_one(data: TinyData, tmp_path: Path) -> None:
+    batch = BatchConfig(size=4, sequence_length=12, micro_batches=2)
+    one = train_quietly(config_of(data, tmp_path / "a", batch=batch))
+    pool = FollowerPool(1)
+    try:
+        two = pool.train(config_of(data, tmp_path / "b", batch=batch), 2)
+    finally:
+        pool.close()
+    assert differing(two, one) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"batch": BatchConfig(size=1, sequence_length=11)}, "11 tokens does not divide into 2"),
+        ({"precision": Precision.BF16}, "the fabric computes fp32"),
+        ({"streaming": StreamingConfig(device="cpu")}, "the device is cpu"),
+        (
+            {"streaming": StreamingConfig(device="fabric", mode=Mode.RESIDENT)},
+            "mode is resident, and weights stream",
+        ),
+        (
+            {"streaming": StreamingConfig(device="fabric", activations=Activations.OFFLOAD)},
+            "activations are offloaded",
+        ),
+    ],
+)
+def test_keys_that_contradict_the_fabric_are_refused(
+    data: TinyData, tmp_path: Path, changed: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidFieldError, match=words):
+        config_of(data, tmp_path, **changed)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "words"),
+    [
+        (replace(FABRIC, host=()), "'embedding', a Embedding, is not computed"),
+        (replace(FABRIC, rows=3000), "3000 rows and 2 columns of PEs; wse3 has room"),
+        (FabricOptions(1, 1, host=("embedding",)), "48 tokens of 300 features take 57,600 bytes"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_before_it_begins(
+    data: TinyData, tmp_path: Path, fabric: FabricOptions, words: str
+) -> None:
+    with pytest.raises(OpenwaferError, match=words):
+        train_quietly(
+            config_of(data, tmp_path, fabric=fabric, batch=BatchConfig(size=4, sequence_length=12))
+        )
+    assert not (tmp_path / "tiny/metrics.jsonl").exists()
