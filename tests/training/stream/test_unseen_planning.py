@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,6 +131,51 @@ class Odd(Plain):
 
 def test_attributes_that_cannot_be_copied_are_no_obstacle() -> None:
     planned(lambda: Chain(Odd(), Odd()))
+
+
+def loaded() -> nn.Module:
+    return Saved().requires_grad_(False)
+
+
+class Saved(Plain):
+    """Is saved and loaded where it is pickled, as Keras's layers are; that makes another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.variables = [self.linear.weight]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return loaded, ()
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        loss: Tensor = super().forward(x_BTD) + (x_BTD @ self.variables[0]).mean()
+        return loss
+
+
+class Imported:
+    """As a library holds what it imports late: whatever it is asked, it imports."""
+
+    def __getattr__(self, name: str) -> object:
+        raise ImportError("tensorflow is not installed")
+
+
+late: object = Imported()
+
+
+class Late(Plain):
+    """Its code names something that is not installed."""
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        loss: Tensor = super().forward(x_BTD + (late is None))
+        return loss
+
+
+@pytest.mark.parametrize("kind", [Saved, Late])
+def test_layers_of_other_libraries_are_planned_and_trained(kind: type[Plain]) -> None:
+    plain, streamed = (
+        run_loop(lambda: Chain(kind(), kind()), way) for way in (PLAINLY, WAYS["planned"])
+    )
+    assert differing(streamed, plain) == []
 
 
 def wrapped() -> nn.Module:

@@ -207,12 +207,15 @@ def copy_with(model: nn.Module, memo: Memo, torch_device: torch.device | None = 
     held = list(held_by(model))
     for tensor in _tensors(held, memo):
         memo[id(tensor)] = _copied(tensor, torch_device)
-    memo |= {id(one): one for one in held if not _can_be_copied(one)}
+    shells = _shells(model, memo)
+    memo |= {id(one): one for one in held if id(one) not in memo and not _can_be_copied(one)}
     functions = _copy_functions(held, memo)
     try:
         # Every tensor is there already; generators of random numbers have no fake form.
         with disable_current_modes():
             copied = copy.deepcopy(model, memo)
+            for module, shell in shells:
+                vars(shell).update(copy.deepcopy(vars(module), memo))
             for own, made in functions:
                 _copy_held(own, made, memo)
             for module in copied.modules():
@@ -228,6 +231,23 @@ def copy_with(model: nn.Module, memo: Memo, torch_device: torch.device | None = 
             "__deepcopy__ that returns the object itself",
         ) from cause
     return copied
+
+
+def _shells(model: nn.Module, memo: Memo) -> list[tuple[nn.Module, nn.Module]]:
+    """Modules of their own way to be pickled, each with an empty one, which is its copy.
+
+    By their way, as Keras's layers are saved and loaded, a copy would have other parameters.
+    """
+    pairs = []
+    for module in model.modules():
+        kind: Any = type(module)
+        is_plain = (
+            kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__
+        )
+        if not is_plain and not hasattr(module, "__deepcopy__"):
+            memo[id(module)] = shell = object.__new__(kind)
+            pairs.append((module, shell))
+    return pairs
 
 
 def _tensors(held: Iterable[object], memo: Memo) -> Iterator[torch.Tensor]:
