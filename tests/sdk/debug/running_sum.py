@@ -59,10 +59,10 @@ def line_of(text: str) -> int:
     return next(n for n, line in enumerate(CODE.splitlines(), 1) if text in line)
 
 
-def ran(folder: Path, *, hangs: bool = False, arch: Arch = Arch.WSE3) -> None:
+def ran(folder: Path, *, hangs: bool = False, arch: Arch = Arch.WSE3, code: str = CODE) -> None:
     """Compile it and keep the journal of a run in a folder."""
     (folder / "layout.csl").write_text(LAYOUT, encoding="utf-8")
-    (folder / "pe.csl").write_text(CODE, encoding="utf-8")
+    (folder / "pe.csl").write_text(code, encoding="utf-8")
     compiled = wafer.compile(folder / "layout.csl", arch=arch)
     compiled.save(folder / "out")
     journal = folder / "run.journal"

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.debug import Adapter, Messages
-from tests.sdk.debug.dap_client import Client, RefusedError, begun, piped
+from tests.sdk.debug.dap_client import Client, RefusedError, begun
 from tests.sdk.debug.running_sum import debugger_of, line_of, ran
+from tests.sdk.debug.serving import SECONDS, served
 from tests.tables import case
 
 LOOP = line_of("total += square")
 RETURN = line_of("return w")
-SECONDS = 60.0
 
 
 @pytest.fixture(scope="module", params=[Arch.WSE3, case(Arch.WSE2, by_default=False)])
@@ -30,17 +29,8 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def serving(folder: Path) -> Iterator[tuple[Client, threading.Thread]]:
     """A client that has said nothing, and the thread of its adapter."""
-    (asked, to_adapter), (answers, from_adapter) = piped(), piped()
-    adapter = Adapter(Messages(asked, from_adapter), lambda _asked: debugger_of(folder))
-    thread = threading.Thread(target=adapter.serve, daemon=True)
-    thread.start()
-    client = Client(to_adapter, answers)
-    yield client, thread
-    client.close()
-    thread.join(SECONDS)
-    for end in (asked, from_adapter):
-        end.close()
-    client.forget()
+    with served(lambda _asked: debugger_of(folder)) as made:
+        yield made
 
 
 @pytest.fixture
@@ -97,6 +87,14 @@ def test_what_the_debugger_can_do_is_said(serving: tuple[Client, threading.Threa
 
 def test_a_run_begins_at_its_start(client: Client) -> None:
     assert client.go("configurationDone")["reason"] == "entry"
+
+
+def test_a_run_goes_on_from_its_start_where_that_is_asked_for(
+    serving: tuple[Client, threading.Thread],
+) -> None:
+    begun(serving[0], {"stopOnEntry": False})
+    broken(serving[0], RETURN)
+    assert serving[0].go("configurationDone")["reason"] == "breakpoint"
 
 
 def test_a_breakpoint_stops_the_run_and_names_its_frames(client: Client) -> None:

@@ -45,6 +45,9 @@ def seen_backwards(debugger: Debugger, name: str) -> list[int]:
 def compare(seed: int, folder: Path, arch: Arch) -> None:
     program = written(seed)
     debugger = debugger_of(program, folder, arch)
+    of_thread = f"got[{seed % NUM_WORDS}]"
+    assert seen_forwards(debugger, of_thread) == [(0, 1 + seed % NUM_WORDS)]
+    assert seen_backwards(debugger, of_thread) == [line_of("@fmovs(whole")]
     place = max(range(NUM_WORDS), key=lambda k: len(program.changes[k]))
     expected = program.changes[place]
     name = f"a[{place}]"
@@ -112,6 +115,13 @@ def test_wavelets_that_arrive_stop_the_run_both_ways(debugger: Debugger) -> None
     back = [debugger.go_back().cycle for _ in cycles]
     assert len(cycles) == 8
     assert back == cycles[::-1]
+
+
+def test_another_breakpoint_stands_beside_one_of_arrivals(debugger: Debugger) -> None:
+    debugger.breakpoints.add_arrivals(0, [1])
+    debugger.breakpoints.add_arrivals(1, [1])
+    debugger.breakpoints.add_function("finish", [1])
+    assert debugger.go_on().breakpoints == (1,)
 
 
 def test_a_task_and_a_cycle_stop_the_run_both_ways(debugger: Debugger) -> None:

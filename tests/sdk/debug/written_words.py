@@ -6,9 +6,10 @@ from pathlib import Path
 
 import openwafer.sdk as wafer
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.debug.session import Debugger
+from openwafer.sdk.debug import Debugger
 from openwafer.sdk.host import Runtime, RuntimeOptions
 from openwafer.sdk.host import journal as journals
+from openwafer.sdk.program.program import Program
 
 NUM_WORDS = 8
 LAYOUT = """
@@ -130,15 +131,25 @@ def written(seed: int, num: int = 12) -> Written:
     return made
 
 
-def debugger_of(program: Written, folder: Path, arch: Arch) -> Debugger:
-    """A debugger of a run of it."""
+def ran(program: Written, folder: Path, arch: Arch) -> Program:
+    """Compile it, and keep the journal of a run in a folder."""
     (folder / "layout.csl").write_text(LAYOUT, encoding="utf-8")
     (folder / "pe.csl").write_text(program.code, encoding="utf-8")
-    compiled = wafer.compile(folder / "layout.csl", arch=arch)
-    journal = folder / "run.journal"
-    runtime = Runtime(compiled.program, RuntimeOptions(log_folder=None, journal=journal))
+    compiled = wafer.compile(folder / "layout.csl", arch=arch).program
+    options = RuntimeOptions(log_folder=None, journal=folder / "run.journal")
+    runtime = Runtime(compiled, options)
     runtime.load()
     runtime.run()
     runtime.launch("main")
     runtime.stop()
-    return Debugger(compiled.program, journals.read(journal), spacing=16)
+    return compiled
+
+
+def debugger_of(program: Written, folder: Path, arch: Arch) -> Debugger:
+    """A debugger of a run of it."""
+    return opened(ran(program, folder, arch), folder, spacing=16)
+
+
+def opened(compiled: Program, folder: Path, spacing: int) -> Debugger:
+    """A debugger of the run that a folder keeps, whose first snapshot comes as many cycles on."""
+    return Debugger(compiled, journals.read(folder / "run.journal"), spacing=spacing)

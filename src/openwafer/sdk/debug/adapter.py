@@ -78,6 +78,7 @@ class Adapter:
         self._owners: dict[int, tuple[int, int]] = {}
         self._frames: list[tuple[int, int]] = []
         self._set: dict[str, list[int]] = {}
+        self._stops_on_entry = True
         self._is_over = False
 
     def serve(self) -> None:
@@ -145,6 +146,7 @@ class Adapter:
         if isinstance(debugger, Debugger):
             debugger.tell = lambda text: self._messages.send(self._told(text))
         self._debugger = debugger
+        self._stops_on_entry = bool(arguments.get("stopOnEntry", True))
         debugger.focus.put(debugger.number_of(*at) for at in arguments.get("focus", []))
         yield {}
         yield _event("initialized")
@@ -155,9 +157,10 @@ class Adapter:
         return _event("output", category=category, output=f"{text}\n")
 
     def _on_configurationDone(self, _arguments: Message) -> Iterator[Message]:  # noqa: N802
-        halt = self._now.halt
+        stand = self._now
         yield {}
-        yield self._stopped(halt)
+        is_to_go = isinstance(stand, Debugger) and not self._stops_on_entry
+        yield self._stopped(self._run.go_on() if is_to_go else stand.halt)
 
     def _on_disconnect(self, _arguments: Message) -> Iterator[Message]:
         self._is_over = True

@@ -26,9 +26,17 @@ class Stand:
     Attributes:
         program: with the frames of the code that runs.
         focus: PEs that the user looks at.
+
+    Raises OpenwaferError for a program without debug information.
     """
 
     def __init__(self, program: Program, simulator: Simulator, code: PeCode, halt: Halt) -> None:
+        if not program.debug.functions:
+            raise error(
+                "debug-no-information",
+                "the program has no debug information: no names, and no lines to stop at",
+                help="compile it again with cslc, and run that",
+            )
         self._code = code
         self._has_frames = isinstance(code.alive, NativeCode)
         if isinstance(code.alive, NativeCode):

@@ -159,5 +159,6 @@ class Stepping:
 
         It is given to whom the simulator records.
         """
+        self._state[w.G_EVENT_LIMIT] = self._event_limit
         events.look_at([self._state], scope, has_landings=False)
         self._state[w.G_EVENT_LIMIT] = self._event_limit if scope is None else 0
