@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         plan_sddmm,
         sddmm,
     )
+    from openwafer.sdk.kernels.scanning import ScanPlan, plan_scan, scan
     from openwafer.sdk.kernels.solvers import (
         Fluxes,
         Solution,
@@ -99,6 +100,7 @@ __all__ = [
     "NormResult",
     "Precision",
     "Result",
+    "ScanPlan",
     "SddmmPlan",
     "Shape",
     "Solution",
@@ -142,6 +144,7 @@ __all__ = [
     "plan_gemm",
     "plan_gemv",
     "plan_norm",
+    "plan_scan",
     "plan_sddmm",
     "plan_solver",
     "plan_spmv",
@@ -154,6 +157,7 @@ __all__ = [
     "reduce",
     "rms_norm",
     "scal",
+    "scan",
     "scatter",
     "sddmm",
     "spmm",
@@ -197,6 +201,7 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("delta_cycles", "gradient_cycles"), "streamed_backward"),
         **dict.fromkeys(("streamed_delta", "streamed_gradient"), "streamed_backward"),
         **dict.fromkeys(("TransposePlan", "plan_transpose", "transpose"), "transposition"),
+        **dict.fromkeys(("ScanPlan", "plan_scan", "scan"), "scanning"),
         **dict.fromkeys(("Shape", "Tree"), "trees"),
         **dict.fromkeys(("TriangularPlan", "plan_triangular", "trsm"), "triangular"),
         **dict.fromkeys(("VectorPlan", "plan_vector"), "vectors"),
