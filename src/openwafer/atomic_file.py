@@ -1,6 +1,7 @@
 """Files that are there whole or not at all, also when the power fails."""
 
 import fcntl
+import glob
 import os
 import re
 import secrets
@@ -47,6 +48,12 @@ def remove_abandoned(path: Path) -> None:
                 is_old = time.time() - temporary.stat().st_mtime > _ABANDONED_SECONDS
                 if is_old and not _is_held(temporary):
                     temporary.unlink()
+
+
+def temporaries_of(path: Path) -> list[Path]:
+    """Files that take the place of `path` once they are whole."""
+    found = path.parent.glob(f".{glob.escape(path.stem)}.*{glob.escape(path.suffix)}")
+    return [one for one in found if _TEMPORARY.fullmatch(one.stem)]
 
 
 @contextmanager

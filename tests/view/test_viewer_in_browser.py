@@ -4,6 +4,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,31 @@ def test_a_million_events_are_drawn_at_sixty_frames_a_second(page: Page) -> None
         times = page.run(FRAMES)
     told = f"median {statistics.median(times):.1f} ms, worst {max(times):.1f} ms"
     assert statistics.median(times) / 1000 < FRAME_SECONDS, told
+
+
+def until(page: Page, script: str) -> bool:
+    """Whether an expression becomes true, also over pages that are loaded again."""
+    for _ in range(100):
+        with suppress(RuntimeError):
+            if page.run(script):
+                return True
+        time.sleep(0.1)
+    return False
+
+
+def test_more_of_a_run_is_shown_where_the_page_looked(page: Page) -> None:
+    viewer = Viewer(Opened(busy_columns(4, 1000, 1000).content()), is_live=True)
+    thread = threading.Thread(target=viewer.serve)
+    thread.start()
+    page.open(viewer.url)
+    assert "ends at 1,000" in page.run("document.getElementById('live').textContent")
+    page.run("window.openwafer.set({ pe: 7, pes: [7], cycle: 40 })")
+    viewer.show(Opened(busy_columns(4, 2000, 2000).content()), is_over=True)
+    assert until(page, "window.openwafer.columns.head.cycles === 2000")
+    assert [state(page, name) for name in ("pe", "pes", "cycle")] == [7, [7], 40]
+    assert page.problems == []
+    viewer.close()
+    thread.join()
 
 
 FRAMES = """(async () => {

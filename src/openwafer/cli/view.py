@@ -1,5 +1,6 @@
 """``openwafer view``: a run in the browser."""
 
+import threading
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from openwafer.view.opened import Opened
+    from openwafer.view.server import Viewer
 
 
 def view(  # noqa: PLR0913 - a command takes one for each option
@@ -33,6 +35,9 @@ def view(  # noqa: PLR0913 - a command takes one for each option
         int | None,
         typer.Option("--run", min=1, help="Which run; by default that with most cycles."),
     ] = None,
+    is_followed: Annotated[
+        bool, typer.Option("--follow", help="Show more of a run that goes on, as it does.")
+    ] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any that is free.")] = 0,
     is_shown: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Whether a browser is opened.")
@@ -43,8 +48,18 @@ def view(  # noqa: PLR0913 - a command takes one for each option
     The page shows the wafer along the cycles, its traces, timelines and source; a training run's
     report and trace.
     """
+    from openwafer.diagnostics import error
     from openwafer.view.export import export as write
 
+    if is_followed:
+        if script or export is not None:
+            raise error(
+                "view-follow",
+                "a run that goes on is followed, and a script or an export is of one that is over",
+                help="write: openwafer view RUN --follow; export it once it is over",
+            )
+        _follow(run, program, port, is_shown=is_shown)
+        return
     found = _opened(run, script, program, number)
     if export is not None:
         write(found, export)
@@ -71,11 +86,38 @@ def _opened(
         return opened_journal(*chosen_run(runs, number), script[0])
 
 
+def _follow(run: Path, program: Path | None, port: int, *, is_shown: bool) -> None:
+    """Answer until Ctrl-C, and show more of a run as it goes on."""
+    from openwafer.view.following import first_opened, follow, live_record
+    from openwafer.view.server import Viewer
+
+    if (run / "metrics.jsonl").is_file():
+        from openwafer.view.training_run import live_training
+
+        live = live_training(run)
+    else:
+        live = live_record(run, program)
+    if not live.stamp():
+        print(f"waiting for {run}", flush=True)
+    found, is_over = first_opened(live)
+    viewer, end = Viewer(found, port, is_live=not is_over), threading.Event()
+    thread = threading.Thread(target=follow, args=(viewer, live, end))
+    thread.start()
+    try:
+        _answer(viewer, is_shown=is_shown)
+    finally:
+        end.set()
+        thread.join()
+
+
 def _serve(run: "Opened", port: int, *, is_shown: bool) -> None:
     """Answer until Ctrl-C."""
     from openwafer.view.server import Viewer
 
-    viewer = Viewer(run, port)
+    _answer(Viewer(run, port), is_shown=is_shown)
+
+
+def _answer(viewer: "Viewer", *, is_shown: bool) -> None:
     print(f"{viewer.url}\nCtrl-C ends it.", flush=True)
     if is_shown:
         webbrowser.open(viewer.url)

@@ -15,7 +15,7 @@ from openwafer.view.opened import Opened
 
 PAGE: Final = files("openwafer.view") / "page"
 MODULES: Final = (
-    "columns", "fabric", "keys", "main", "memory", "search", "source", "state", "timeline",
+    "columns", "fabric", "keys", "live", "main", "memory", "search", "source", "state", "timeline",
     "traces", "words",
 )  # fmt: skip
 """Names by which the page's modules import each other."""
@@ -29,7 +29,13 @@ def text_of(name: str) -> str:
     return (PAGE / name).read_text(encoding="utf-8")
 
 
-def page(modules: dict[str, str], nonce: str, data: str = "", report: str | None = None) -> str:
+def page(
+    modules: dict[str, str],
+    nonce: str,
+    data: str = "",
+    report: str | None = None,
+    live: int | None = None,
+) -> str:
     """The text of the page.
 
     Args:
@@ -37,6 +43,7 @@ def page(modules: dict[str, str], nonce: str, data: str = "", report: str | None
         nonce: that its own script and style carry.
         data: columns, deflated and as base64; empty where the page asks a server.
         report: a page that is shown in it; None for none.
+        live: version of what is shown of a run that goes on; None for one that is over.
     """
     return _TEMPLATES.get_template("index.html").render(
         imports=json.dumps({"imports": {f"#{name}": to for name, to in modules.items()}}),
@@ -44,6 +51,7 @@ def page(modules: dict[str, str], nonce: str, data: str = "", report: str | None
         nonce=nonce,
         data=data,
         report=report,
+        live=live,
     )
 
 

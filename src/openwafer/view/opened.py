@@ -16,7 +16,7 @@ from openwafer.sdk.program.program import Program
 from openwafer.view import columns, traces
 from openwafer.view.wafer import wafer_columns
 
-_NAME_IT: Final = "name its folder: --program OUT"
+NAME_IT: Final = "name its folder: --program OUT"
 Choose = Callable[[Sequence[tuple[Program, Journal]]], tuple[Program, Journal]]
 
 
@@ -56,7 +56,7 @@ def opened(path: Path, choose: Choose, program: Path | None = None) -> Opened:
             return Opened(traces.columns_of_trace(path).content())
         case ".journal":
             journal = journals.read(path)
-            own = program_of_run(path, journal.program, program, _NAME_IT)
+            own = program_of_run(path, journal.program, program, NAME_IT)
             return opened_journal(own, journal, path.name)
         case _:
             return _recorded(path, program)
@@ -80,7 +80,7 @@ def _recorded(path: Path, folder: Path | None) -> Opened:
             help="name a journal, a record, a folder of these, a program, or a training run",
         )
     record = read_record(path)
-    program = program_of_run(path, record.head.program, folder, _NAME_IT)
+    program = program_of_run(path, record.head.program, folder, NAME_IT)
     made = wafer_columns(program, record, None, title=path.name)
     beside = path.with_suffix(".journal")
     journal = journals.read(beside) if beside.is_file() else None

@@ -35,6 +35,7 @@ class Viewer:
     Args:
         run: what is shown.
         port: 0 for any that is free.
+        is_live: the run goes on, and more of it may be shown later.
 
     Attributes:
         url: the page, with its token.
@@ -42,8 +43,10 @@ class Viewer:
     Raises OSError where the port is taken. Close it in the end.
     """
 
-    def __init__(self, run: Opened, port: int = 0) -> None:
-        self.run = run
+    def __init__(self, run: Opened, port: int = 0, *, is_live: bool = False) -> None:
+        self._runs = {0: run}
+        self._told = ""
+        self.is_live = is_live
         self._token = secrets.token_urlsafe(16)
         self._symbols = Symbols(*run.run) if run.run else None
         viewer = self
@@ -55,6 +58,38 @@ class Viewer:
         self._server.daemon_threads = True
         self.port = self._server.server_port
         self.url = f"http://127.0.0.1:{self.port}/{self._token}/"
+
+    @property
+    def version(self) -> int:
+        """How often more was shown."""
+        return max(self._runs)
+
+    @property
+    def run(self) -> Opened:
+        """What is shown."""
+        return self._runs[self.version]
+
+    def run_of(self, version: str) -> Opened | None:
+        """What a page of some version shows, the newest without one; None where it is gone."""
+        return self._runs.get(int(version) if version.isdecimal() else self.version)
+
+    def show(self, run: Opened, *, is_over: bool) -> None:
+        """Show more of a run from now on; pages that are open still have what they showed."""
+        number = self.version
+        self._runs = {number: self._runs[number], number + 1: run}
+        self._told = ""
+        self.is_live = not is_over
+        if run.run and self._symbols is None:
+            self._symbols = Symbols(*run.run)
+
+    def tell(self, text: str) -> None:
+        """Let pages say why no more is shown."""
+        self._told = text
+
+    def progress(self) -> bytes:
+        """The newest version, whether more may come, and what is in its way, as JSON."""
+        told = {"version": self.version, "is_live": self.is_live, "told": self._told}
+        return json_files.encode(told)
 
     def serve(self) -> None:
         """Answer until :meth:`close`."""
@@ -111,11 +146,13 @@ class _Request(BaseHTTPRequestHandler):
             return
         asked = urlsplit(self.path)
         name = asked.path.split("/", 2)[-1]
+        given = {key: one[0] for key, one in parse_qs(asked.query).items()}
         if name == "run.view":
-            self._columns(headers.get("range", ""))
+            self._columns(headers.get("range", ""), given.get("version", ""))
         elif name == "symbols":
-            given = {key: one[0] for key, one in parse_qs(asked.query).items()}
             self._symbols(given)
+        elif name == "progress":
+            self._answer(HTTPStatus.OK, self.own.progress(), "application/json")
         else:
             self._page(name)
 
@@ -124,7 +161,8 @@ class _Request(BaseHTTPRequestHandler):
         if name == "":
             nonce = secrets.token_urlsafe(16)
             modules = {one: f"./{one}.js" for one in MODULES}
-            text = page(modules, nonce, report="" if run.report else None)
+            live = self.own.version if self.own.is_live else None
+            text = page(modules, nonce, report="" if run.report else None, live=live)
             self._answer(HTTPStatus.OK, text.encode(), _HTML, _POLICY.format(nonce))
         elif name.removesuffix(".js") in MODULES:
             self._answer(HTTPStatus.OK, text_of(name).encode(), "text/javascript; charset=utf-8")
@@ -141,9 +179,15 @@ class _Request(BaseHTTPRequestHandler):
             told = b"symbols?x=COLUMN&y=ROW&cycle=CYCLE, as numbers\n"
             self._answer(HTTPStatus.BAD_REQUEST, told, "text/plain")
 
-    def _columns(self, wanted: str) -> None:
+    def _columns(self, wanted: str, version: str) -> None:
         """The file of columns, or a range of its bytes."""
-        content = self.own.run.content
+        run = self.own.run_of(version)
+        if run is None:
+            self._answer(
+                HTTPStatus.GONE, b"more is shown by now: load the page again\n", "text/plain"
+            )
+            return
+        content = run.content
         size = content.stat().st_size if isinstance(content, Path) else len(content)
         asked = _RANGE.fullmatch(wanted)
         if asked is None:

@@ -5,8 +5,18 @@ from pathlib import Path
 from openwafer.training.metrics.report import render_report
 from openwafer.training.metrics.run_record import load_run
 from openwafer.view.columns import Columns
+from openwafer.view.following import Live, stamp_of
 from openwafer.view.opened import Opened
 from openwafer.view.traces import columns_of_trace
+
+
+def live_training(folder: Path) -> Live:
+    """A training run that may go on."""
+
+    def files() -> list[Path]:
+        return sorted(one for one in folder.glob("*.json*") if one.is_file())
+
+    return Live(lambda: stamp_of(files()), lambda: (opened_training(folder), False))
 
 
 def opened_training(folder: Path) -> Opened:

@@ -3,6 +3,7 @@
 It is an Arrow IPC file, as docs/formats/openwafer-record.md says; :func:`read_record` maps it.
 """
 
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 import openwafer
 from openwafer import json_files
-from openwafer.atomic_file import held, remove_abandoned, replacing
+from openwafer.atomic_file import held, remove_abandoned, replacing, temporaries_of
 from openwafer.config import PathLike, convert_fields, path_of
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.json_files import JsonMistake
@@ -44,6 +45,8 @@ CarryOut: TypeAlias = Callable[[Operation], Words | None]
 Columns: TypeAlias = dict[str, NDArray[np.int64]]
 _MAGIC: Final = b"ARROW1"
 _BATCH: Final = 1 << 16
+_FLUSH_SECONDS: Final = 1.0
+"""After so long few events are written, too: somebody may follow the run."""
 """Events from which on those of some drains become a batch of the file."""
 _KINDS: Final = pa.array([kind.name.lower().replace("_", " ") for kind in EventKind])
 _FIRST_KIND: Final = min(EventKind)
@@ -140,6 +143,7 @@ class RecordFile:
         self._scope = scope
         self._rows: list[Rows] = []
         self._num_rows = 0
+        self._flushed_at = time.monotonic()
         head = RecordHead(
             openwafer.__version__,
             digest_of(program),
@@ -164,7 +168,7 @@ class RecordFile:
         """Write events of a drain, with those of the next ones where they are few."""
         self._rows.append(rows)
         self._num_rows += rows.size
-        if self._num_rows >= _BATCH:
+        if self._num_rows >= _BATCH or time.monotonic() > self._flushed_at + _FLUSH_SECONDS:
             self._flush()
 
     def close(self) -> None:
@@ -173,6 +177,7 @@ class RecordFile:
         self._open.close()
 
     def _flush(self) -> None:
+        self._flushed_at = time.monotonic()
         if self._num_rows:
             columns = columns_of(np.concatenate(self._rows), self._size[1])
             self._rows, self._num_rows = [], 0
@@ -388,6 +393,34 @@ def read_record(path: PathLike) -> Record:
     except (pa.ArrowException, OSError) as cause:
         raise _damaged(path, cause) from cause
     return Record(path, _head(path, table.schema.metadata or {}), table)
+
+
+def growing_record(path: Path) -> Path | None:
+    """The file of a record that is being written, and will have that name; None for none."""
+    found = temporaries_of(path)
+    return max(found, key=lambda one: one.stat().st_mtime_ns) if found else None
+
+
+def read_growing(path: Path) -> Record:
+    """What a file of :func:`growing_record` has by now: whole batches, and no end.
+
+    Raises OpenwaferError where it has none yet, and for what is no record.
+    """
+    content = path.read_bytes()
+    if content[: len(_MAGIC)] != _MAGIC:
+        raise _foreign(path, "it is no Arrow IPC file, or has just begun")
+    batches = []
+    try:
+        # A file is a stream behind its mark, which is filled up to eight bytes.
+        with pa.ipc.open_stream(pa.py_buffer(content[8:])) as stream:
+            schema = stream.schema
+            while True:
+                batches.append(stream.read_next_batch())
+    except (pa.ArrowException, OSError, StopIteration) as cause:
+        # What is behind the last whole batch is still to come.
+        if not batches:
+            raise _damaged(path, cause) from cause
+    return Record(path, _head(path, schema.metadata or {}), pa.Table.from_batches(batches, schema))
 
 
 def _head(path: Path, told: dict[bytes, bytes]) -> RecordHead:

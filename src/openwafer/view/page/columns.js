@@ -10,8 +10,9 @@ const MOST_KEPT = 4000;
 async function reader() {
   const inside = document.getElementById("data").textContent.trim();
   if (!inside) {
+    const { live } = document.body.dataset, version = live === undefined ? "" : `?version=${live}`;
     return async (begin, end) => {
-      const answer = await fetch("run.view", { headers: { Range: `bytes=${begin}-${end - 1}` } });
+      const answer = await fetch(`run.view${version}`, { headers: { Range: `bytes=${begin}-${end - 1}` } });
       if (!answer.ok) throw new Error(`the server says: ${await answer.text()}`);
       return answer.arrayBuffer();
     };

@@ -2,6 +2,7 @@
 import { Columns } from "#columns";
 import { Fabric } from "#fabric";
 import { KEYS, listen } from "#keys";
+import { follow, remembered } from "#live";
 import { Memory } from "#memory";
 import { Search } from "#search";
 import { Detail, Source } from "#source";
@@ -173,7 +174,8 @@ function describe(head) {
   const size = head.kind === "trace" ? `${head.tracks.length} tracks, ${count(head.cycles)} µs`
     : `${head.width} × ${head.height} PEs of ${head.arch}, ${head.cycles ? `${count(head.cycles)} cycles` : "not run: routes and source only"}`;
   $("about").textContent = size;
-  $("failure").textContent = head.failure ?? (head.is_cut ? "The run was cut short; what is shown ends there." : "");
+  const isCut = head.is_cut && document.body.dataset.live === undefined;
+  $("failure").textContent = head.failure ?? (isCut ? "The run was cut short; what is shown ends there." : "");
   $("failure").hidden = !$("failure").textContent;
 }
 
@@ -199,6 +201,8 @@ async function start() {
     if (busy >= 0) set({ pe: busy, pes: [busy] });
   }
   window.openwafer = { state, set, columns, timeline, fabric, drawing };
+  remembered(columns, timeline);
+  if (document.body.dataset.live !== undefined) follow(columns, timeline);
   document.body.dataset.ready = "yes";
 }
 
