@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         plan_collective,
         reduce,
     )
+    from openwafer.sdk.kernels.counting import HistogramPlan, histogram, plan_histogram
     from openwafer.sdk.kernels.factorization import (
         FactorizationPlan,
         cholesky,
@@ -95,6 +96,7 @@ __all__ = [
     "GatherPlan",
     "GemmPlan",
     "GemvPlan",
+    "HistogramPlan",
     "NormGradients",
     "NormPlan",
     "NormResult",
@@ -133,6 +135,7 @@ __all__ = [
     "gemv",
     "gradient_bound",
     "gradient_cycles",
+    "histogram",
     "layer_norm",
     "lu",
     "nrm2",
@@ -143,6 +146,7 @@ __all__ = [
     "plan_gather",
     "plan_gemm",
     "plan_gemv",
+    "plan_histogram",
     "plan_norm",
     "plan_scan",
     "plan_sddmm",
@@ -202,6 +206,7 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("streamed_delta", "streamed_gradient"), "streamed_backward"),
         **dict.fromkeys(("TransposePlan", "plan_transpose", "transpose"), "transposition"),
         **dict.fromkeys(("ScanPlan", "plan_scan", "scan"), "scanning"),
+        **dict.fromkeys(("HistogramPlan", "histogram", "plan_histogram"), "counting"),
         **dict.fromkeys(("Shape", "Tree"), "trees"),
         **dict.fromkeys(("TriangularPlan", "plan_triangular", "trsm"), "triangular"),
         **dict.fromkeys(("VectorPlan", "plan_vector"), "vectors"),
