@@ -35,6 +35,16 @@ def test_the_demo_ends_with_a_model_a_sample_and_a_report(tmp_path: Path) -> Non
         assert (tmp_path / "demo" / name).is_file()
 
 
+@pytest.mark.slow
+def test_the_demo_of_the_wafer_shows_cycles_and_a_report(tmp_path: Path) -> None:
+    done = run_command("demo", "--fabric", "--folder", tmp_path, *settings(["steps=2"]))
+    assert (done.code, done.err) == (0, "")
+    assert re.search(r"head +gradient +2 +[\d,]+", done.out)
+    page = (tmp_path / "fabric-demo/report.html").read_text()
+    assert "Cycles on the wafer" in page
+    assert "4 x 4 PEs of wse3, simulated: " in page
+
+
 def test_the_demos_device_is_smaller_than_its_weights(tmp_path: Path) -> None:
     with as_file(files("openwafer.cli") / "demo.yaml") as path:
         config = Session(path).config

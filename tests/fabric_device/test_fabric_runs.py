@@ -12,6 +12,8 @@ from rich.console import Console
 
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.metrics import load_run
+from openwafer.training.metrics.report import write_report
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.config_sections import (
@@ -74,6 +76,10 @@ def test_a_run_on_the_fabric_has_the_weights_of_one_on_the_cpu(
     assert differing(result, expected, 1e-2) == []
     assert re.search(r"head +gradient +2 ", told.getvalue())
     assert "computed on the host: embedding 2" in told.getvalue()
+    kept = load_run(tmp_path / "a/tiny").fabric
+    assert kept is not None
+    assert kept.cycles_of("head", "delta") > 0
+    assert "Cycles on the wafer" in write_report(tmp_path / "a/tiny").read_text()
 
 
 @pytest.mark.slow

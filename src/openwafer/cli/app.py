@@ -465,12 +465,14 @@ def ablate(  # noqa: PLR0913 - a parameter is an option
 @app.command(rich_help_panel=TRAIN)
 def demo(
     folder: Annotated[Path, typer.Option(help="Where the run goes.")] = Path("runs"),
+    fabric: Annotated[bool, typer.Option("--fabric", help="Train on a simulated wafer.")] = False,
     overrides: Overrides = [],  # noqa: B006
 ) -> None:
     """Train a small transformer on Python's own library, streaming it through a small device."""
     from openwafer.cli.demo import run_demo
+    from openwafer.cli.fabric_demo import run_fabric_demo
 
-    run_demo(folder, overrides)
+    (run_fabric_demo if fabric else run_demo)(folder, overrides)
 
 
 @app.command(rich_help_panel=PLAN)

@@ -10,6 +10,7 @@ import torch
 import transformers
 from rich.console import Console
 
+from openwafer.cli.places import free_name
 from openwafer.training.metrics import RunRecord, load_run
 from openwafer.training.metrics.report import write_report
 from openwafer.training.metrics.step_lines import measured_peaks
@@ -28,7 +29,7 @@ def run_demo(folder: Path, overrides: Sequence[str] = ()) -> None:
     """Train, sample, export, load the export with transformers, and write the report."""
     console = Console()
     with as_file(files("openwafer.cli") / "demo.yaml") as path:
-        own = [f"folder={folder}", f"name={_free_name(folder)}", f"precision={_precision()}"]
+        own = [f"folder={folder}", f"name={free_name(folder, NAME)}", f"precision={_precision()}"]
         session = Session(path, [*own, *overrides])
     run = session.folder.path
     plain_bytes = _plain_bytes(session.config)
@@ -64,15 +65,6 @@ def _plain_bytes(config: RunConfig) -> int:
     streaming = replace(config.streaming, mode=Mode.RESIDENT)
     plan = Session(replace(config, device_memory=None, streaming=streaming)).plan()
     return plan.predicted_peak_bytes + sum(layer.states_bytes for layer in plan.layers)
-
-
-def _free_name(folder: Path) -> str:
-    """``demo``, with a number where earlier demos are."""
-    name, number = NAME, 1
-    while (folder / name).exists():
-        number += 1
-        name = f"{NAME}-{number}"
-    return name
 
 
 def _show_sample(text: str, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Checks the places that commands are to write to, before they begin to work."""
+"""The places that commands are to write to, before they begin to work."""
 
 from pathlib import Path
 
@@ -27,3 +27,12 @@ def require_places(**paths: Path | None) -> None:
                 f"--{option} {path}: that is a folder, and a file is to be written",
                 help=f"give the path of a file, such as {path / 'out'}",
             )
+
+
+def free_name(folder: Path, first: str) -> str:
+    """The name `first`, with a number where it is taken in a folder."""
+    name, number = first, 1
+    while (folder / name).exists():
+        number += 1
+        name = f"{first}-{number}"
+    return name

@@ -12,9 +12,9 @@ from torch.overrides import TorchFunctionMode
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.fabric_device.linear import StreamedPacked, put, streamed_linear
-from openwafer.fabric_device.report import FabricReport
 from openwafer.fabric_device.wafer import Account, Wafer, num_tokens
 from openwafer.sdk.kernels.resident import Resident, ResidentPlan, plan_resident
+from openwafer.training.metrics.fabric_report import FabricReport
 from openwafer.training.sparsity.packed_linear import PackedLinear
 from openwafer.training.stream.device.layer_backend import LayerCall, LayerKernel, not_computed
 from openwafer.training.stream.stream_options import FabricOptions
@@ -61,11 +61,17 @@ class Fabric:
 
     def report(self) -> FabricReport:
         """What was done up to now."""
-        return self.account.report()
-
-    def summary(self) -> Sequence[str]:
-        """See :class:`~openwafer.training.stream.device.layer_backend.LayerBackend`."""
-        return self.report().table().splitlines()
+        options, account = self.options, self.account
+        return FabricReport(
+            rows=options.rows,
+            columns=options.columns,
+            generation=options.generation,
+            passes=account.tally.passes(),
+            copies_on=account.copies_on,
+            copies_off=dict(account.copies_off),
+            host_calls=dict(account.host_calls),
+            memory_bytes=account.memory_bytes,
+        )
 
     def close(self) -> None:
         """End the runs of the simulated wafers."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.fabric_device.report import FabricReport, Tally
+from openwafer.fabric_device.report import Tally
 from openwafer.sdk.kernels.resident import Activation, Resident
 
 Refusal: TypeAlias = Callable[[str], OpenwaferError]
@@ -45,16 +45,6 @@ class Account:
             yield
         finally:
             self.layer, self.refuses = before
-
-    def report(self) -> FabricReport:
-        """What was done up to now."""
-        return FabricReport(
-            self.tally.passes(),
-            self.copies_on,
-            Counter(self.copies_off),
-            Counter(self.host_calls),
-            self.memory_bytes,
-        )
 
 
 class Resting:

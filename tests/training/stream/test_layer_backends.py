@@ -56,8 +56,8 @@ class NumpyBackend:
             raise not_computed(layer, module, f"a {type(module).__name__}")
         return LinearByNumpy(self.calls)
 
-    def summary(self) -> Sequence[str]:
-        return ()
+    def report(self) -> None:
+        return None
 
 
 class Model(nn.Module):

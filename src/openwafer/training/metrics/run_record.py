@@ -12,6 +12,7 @@ import yaml
 
 from openwafer import __version__
 from openwafer.config import PathLike, path_of
+from openwafer.training.metrics.fabric_report import FabricReport
 from openwafer.training.metrics.json_records import RunFile, corrupt, read_text
 from openwafer.training.metrics.step_lines import (
     MASKS_FORMAT,
@@ -90,6 +91,8 @@ TOKENS: Final = RunFile("tokens.json", "openwafer-run-tokens", 1, TokenIdentity)
 ENVIRONMENT: Final = RunFile("environment.json", "openwafer-environment", 1, Environment)
 PICTURES: Final = RunFile("mask-pictures.json", "openwafer-mask-pictures", 1, MaskPictures)
 
+FABRIC_REPORT: Final = RunFile("fabric.json", "openwafer-fabric-report", 1, FabricReport)
+
 
 def describe_machine(device: str) -> Environment:
     """The environment of this process; `device` is the name of the training device."""
@@ -133,13 +136,15 @@ class RunRecord:
     environment: Mapping[str, str] | None
     masks: StepLines[MaskChange] | None = None
     mask_pictures: tuple[MaskPicture, ...] = ()
+    fabric: FabricReport | None = None
 
 
 def load_run(run_folder: PathLike) -> RunRecord:
     """Read a run folder.
 
     config.yaml, plan.json and metrics.jsonl must be there; validation.jsonl, trace.json,
-    sample.json, environment.json, masks.jsonl and mask-pictures.json may be absent. Raises
+    sample.json, environment.json, masks.jsonl, mask-pictures.json and fabric.json may be
+    absent. Raises
     `OpenwaferError` (run-file-missing, run-file-version, run-file-corrupt) with the file and the
     key or line.
     """
@@ -164,6 +169,7 @@ def load_run(run_folder: PathLike) -> RunRecord:
             run_folder / "masks.jsonl", lambda path: read_lines(path, MASKS_FORMAT)
         ),
         mask_pictures=pictures.pictures,
+        fabric=FABRIC_REPORT.read_if_present(run_folder),
     )
 
 

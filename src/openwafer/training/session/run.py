@@ -31,7 +31,12 @@ from openwafer.training.metrics import (
 )
 from openwafer.training.metrics.loggers import RunLoggers, run_loggers
 from openwafer.training.metrics.progress import Progress
-from openwafer.training.metrics.run_record import ENVIRONMENT, TOKENS, describe_machine
+from openwafer.training.metrics.run_record import (
+    ENVIRONMENT,
+    FABRIC_REPORT,
+    TOKENS,
+    describe_machine,
+)
 from openwafer.training.models import UserModule
 from openwafer.training.plan_record import Mode
 from openwafer.training.session.building import (
@@ -499,7 +504,10 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
         loop = _Loop(run, Saver(run), lines, progress, validation_data)
         result = loop.run(stack.enter_context(interruption))
     summaries = [method.summary() for method in run.methods]
-    summaries.append(run.execution.device.backend.summary())
+    report = run.execution.device.backend.report()
+    if report is not None:
+        FABRIC_REPORT.write(run.folder.path, report)
+        summaries.append(report.table().splitlines())
     for line in chain.from_iterable(summaries):
         log.write(line)
         console.print(line, markup=False, highlight=False)

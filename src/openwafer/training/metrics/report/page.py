@@ -17,6 +17,7 @@ from openwafer.training.metrics.report.curves import (
     list_traffic,
 )
 from openwafer.training.metrics.report.drawing import Figure, render
+from openwafer.training.metrics.report.fabric import draw_fabric
 from openwafer.training.metrics.report.sparse import describe_sparse, draw_churn, draw_masks
 from openwafer.training.metrics.report.timeline import draw_timeline, list_shares
 from openwafer.training.metrics.run_record import RunRecord, load_run
@@ -94,6 +95,8 @@ def _figures(run: RunRecord, traced: StepTrace | None) -> Iterator[Figure]:
         yield draw_systems(systems)
     if run.masks is not None and run.masks.rows:
         yield draw_churn(run.masks.rows)
+    if run.fabric is not None and run.fabric.passes:
+        yield draw_fabric(run.fabric)
     if run.mask_pictures:
         yield draw_masks(run.mask_pictures)
 

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.metrics.fabric_report import FabricReport
 from openwafer.training.stream.layers import Partition
 
 
@@ -63,8 +64,8 @@ class LayerBackend(Protocol):
             OpenwaferError: ``layer-not-computed``.
         """
 
-    def summary(self) -> Sequence[str]:
-        """Lines for people: what layers took up to now; none where there is nothing to say."""
+    def report(self) -> FabricReport | None:
+        """What layers took up to now, where that is not torch's time."""
 
 
 class _Torch:
@@ -73,8 +74,8 @@ class _Torch:
     def kernel(self, layer: str, module: nn.Module) -> LayerKernel:
         return self
 
-    def summary(self) -> Sequence[str]:
-        return ()
+    def report(self) -> None:
+        return None
 
     def forward(self, call: LayerCall) -> Any:
         return call.by_torch()

@@ -325,9 +325,8 @@ class _Stage(PassObserver):
         """See :class:`LayerBackend`. Shapes and bytes are torch's, whoever computes the step."""
         return self
 
-    def summary(self) -> Sequence[str]:
+    def report(self) -> None:
         """See :class:`LayerBackend`."""
-        return ()
 
     def forward(self, call: LayerCall) -> Any:
         """See :class:`LayerKernel`."""
