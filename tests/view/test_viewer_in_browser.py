@@ -151,6 +151,20 @@ def test_symbols_are_shown_at_the_cycle(shown: Page) -> None:
     assert "0x0000" in shown.run("document.querySelector('.memory').textContent")
 
 
+def test_the_debugger_steps_both_ways_and_shows_the_line(shown: Page) -> None:
+    shown.run("window.openwafer.set({ pe: 0, cycle: 0 })")
+    shown.click("#tab-debug")
+    assert settled(shown, "window.openwafer.state.looked?.machine")
+    shown.click("#pane-debug [aria-label='Go on to the next statement']")
+    begun = settled(shown, "window.openwafer.state.line?.slice(0, 2)")
+    shown.click("#pane-debug [aria-label='Go on to the next statement']")
+    settled(shown, f"window.openwafer.state.line[1] !== {begun[1]}")
+    shown.click("#pane-debug [aria-label='Go back to the statement before']")
+    assert settled(shown, f"window.openwafer.state.line[1] === {begun[1]}")
+    assert "behind a step" in shown.run("document.querySelector('#pane-debug .note').textContent")
+    assert shown.problems == []
+
+
 def test_keys_alone_choose_a_pe_and_what_is_chosen_is_said(shown: Page) -> None:
     shown.run("document.getElementById('fabric-canvas').focus()")
     shown.run("window.openwafer.set({ pe: 0 })")

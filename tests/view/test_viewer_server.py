@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http import HTTPStatus
+from typing import Any
 
 import pytest
 from safetensors.numpy import load
@@ -13,6 +14,7 @@ from openwafer.sdk.host.journal import read
 from openwafer.view.export import MODULES
 from openwafer.view.opened import Opened
 from openwafer.view.server import Viewer
+from openwafer.view.symbols import Way
 from openwafer.view.wafer import wafer_columns
 from tests.view.recorded_runs import RecordedRun
 
@@ -104,7 +106,7 @@ def test_what_is_not_there_is_said(viewer: Viewer) -> None:
     assert ask(viewer, "style.css")[:2] == (404, b"there is no such file\n")
     assert ask(viewer, "symbols?x=a")[:2] == (
         400,
-        b"symbols?x=COLUMN&y=ROW&cycle=CYCLE, as numbers\n",
+        b"symbols?x=COLUMN&y=ROW&cycle=CYCLE[&way=0 to 4][&source=N&line=N], as numbers\n",
     )
 
 
@@ -112,6 +114,34 @@ def test_a_report_is_a_page_without_scripts(viewer: Viewer) -> None:
     status, text, headers = ask(viewer, "report.html")
     assert (status, text) == (HTTPStatus.OK, b"<p>a report</p>")
     assert "script-src" not in headers["Content-Security-Policy"]
+
+
+def looked(viewer: Viewer, **query: int) -> Any:
+    text = "&".join(f"{name}={value}" for name, value in query.items())
+    return json.loads(ask(viewer, f"symbols?{text}")[1])
+
+
+def test_a_pe_is_stepped_both_ways_from_a_cycle(viewer: Viewer) -> None:
+    begun = looked(viewer, x=0, y=0, cycle=0, way=Way.STEP)
+    second = looked(viewer, x=0, y=0, cycle=begun["cycle"], way=Way.STEP)
+    back = looked(viewer, x=0, y=0, cycle=second["cycle"], way=Way.STEP_BACK)
+    assert begun["told"] == "behind a step"
+    assert begun["place"] == back["place"] != second["place"]
+    assert [name for name, _ in back["machine"]][:2] == ["operations", "tasks"]
+
+
+def test_a_pe_goes_to_a_line_both_ways(viewer: Viewer) -> None:
+    source, line = looked(viewer, x=0, y=0, cycle=0, way=Way.STEP)["place"]
+    at = {"x": 0, "y": 0, "source": source, "line": line}
+    assert looked(viewer, cycle=10_000, way=Way.LINE_BACK, **at)["place"] == [source, line]
+    assert looked(viewer, cycle=0, way=Way.LINE, **at)["place"] == [source, line]
+    refused = looked(viewer, cycle=0, way=Way.LINE, **(at | {"line": 9999}))["error"]
+    assert "has no code from line 9999 on" in refused
+
+
+@pytest.mark.parametrize("query", ["way=9", "way=3&line=2", "way=3&source=1"])
+def test_no_way_is_refused(viewer: Viewer, query: str) -> None:
+    assert ask(viewer, f"symbols?x=0&y=0&cycle=1&{query}")[0] == HTTPStatus.BAD_REQUEST
 
 
 def test_symbols_are_those_of_the_pe_at_the_cycle(viewer: Viewer) -> None:

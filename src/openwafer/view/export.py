@@ -15,8 +15,8 @@ from openwafer.view.opened import Opened
 
 PAGE: Final = files("openwafer.view") / "page"
 MODULES: Final = (
-    "columns", "fabric", "keys", "live", "main", "memory", "search", "source", "state", "timeline",
-    "traces", "words",
+    "columns", "debug", "fabric", "keys", "live", "main", "memory", "search", "source", "state",
+    "timeline", "traces", "words",
 )  # fmt: skip
 """Names by which the page's modules import each other."""
 _TEMPLATES: Final = Environment(

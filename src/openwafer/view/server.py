@@ -17,7 +17,7 @@ from openwafer import json_files
 from openwafer.diagnostics import OpenwaferError
 from openwafer.view.export import MODULES, page, text_of
 from openwafer.view.opened import Opened
-from openwafer.view.symbols import Symbols
+from openwafer.view.symbols import Symbols, Way
 
 _RANGE: Final = re.compile(r"bytes=(\d+)-(\d*)")
 _HTML: Final = "text/html; charset=utf-8"
@@ -114,12 +114,14 @@ class Viewer:
         )
 
     def symbols(self, query: dict[str, int]) -> bytes:
-        """Variables of a PE at a cycle, as JSON; or what is wrong."""
+        """What a PE holds at a cycle, or where a way leads from there, as JSON; or a mistake."""
         if self._symbols is None:
             told = "there is no journal of the run, so its memory cannot be computed"
             return json_files.encode({"error": told})
+        pe, way = (query["x"], query["y"]), Way(query.get("way", Way.HERE))
+        line = (query["source"], query["line"]) if "line" in query else None
         try:
-            return json_files.encode(self._symbols.at(query["x"], query["y"], query["cycle"]))
+            return json_files.encode(self._symbols.at(pe, query["cycle"], way, line))
         except OpenwaferError as found:
             return json_files.encode({"error": str(found)})
 
@@ -173,11 +175,13 @@ class _Request(BaseHTTPRequestHandler):
 
     def _symbols(self, given: dict[str, str]) -> None:
         if {"x", "y", "cycle"} <= given.keys() and all(map(str.isdecimal, given.values())):
-            found = self.own.symbols({key: int(one) for key, one in given.items()})
-            self._answer(HTTPStatus.OK, found, "application/json")
-        else:
-            told = b"symbols?x=COLUMN&y=ROW&cycle=CYCLE, as numbers\n"
-            self._answer(HTTPStatus.BAD_REQUEST, told, "text/plain")
+            query = {key: int(one) for key, one in given.items()}
+            is_known = query.get("way", 0) in set(Way) and ("source" in query) == ("line" in query)
+            if is_known:
+                self._answer(HTTPStatus.OK, self.own.symbols(query), "application/json")
+                return
+        told = b"symbols?x=COLUMN&y=ROW&cycle=CYCLE[&way=0 to 4][&source=N&line=N], as numbers\n"
+        self._answer(HTTPStatus.BAD_REQUEST, told, "text/plain")
 
     def _columns(self, wanted: str, version: str) -> None:
         """The file of columns, or a range of its bytes."""

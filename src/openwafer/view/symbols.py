@@ -1,14 +1,16 @@
 """Variables of a PE at a cycle, by doing the run again up to there."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
-from openwafer.sdk.debug import Debugger
+from openwafer.sdk.debug import Debugger, Halt
 from openwafer.sdk.debug.names import PeLook
-from openwafer.sdk.debug.stack import sites_of
+from openwafer.sdk.debug.stack import Frame, sites_of
 from openwafer.sdk.host.journal import Journal
 from openwafer.sdk.program.debug_info import Home, VariableInfo
 from openwafer.sdk.program.program import Program
@@ -27,12 +29,28 @@ class Symbol:
     num_bytes: int
 
 
+class Way(IntEnum):
+    """Where to go before a PE is looked at, by the numbers of a page's requests."""
+
+    HERE = 0
+    """To the end of the cycle."""
+    STEP = 1
+    """From there to the PE's next statement."""
+    STEP_BACK = 2
+    LINE = 3
+    """To where the PE comes to a line next."""
+    LINE_BACK = 4
+
+
 @dataclass(frozen=True)
-class PeState:
-    """What a PE holds at the end of a cycle.
+class PeLooked:
+    """What a PE holds where the run stands: at the end of a cycle, or before a statement.
 
     Attributes:
-        cycle: the one that was asked for, or the last one of the run.
+        cycle: the present one; that which was asked for, or the last one of the run.
+        told: why the run stands there.
+        place: number of the source and line of what the PE's code comes to next; none for no code.
+        machine: what its operations, tasks, queues and routes are at, and what PEs wait for.
         frames: places where functions wait, the innermost first, with those of expansions.
         symbols: locals of the innermost one, then globals.
         memory: all of it, as hexadecimal digits.
@@ -42,6 +60,9 @@ class PeState:
     frames: tuple[str, ...]
     symbols: tuple[Symbol, ...]
     memory: str
+    told: str = ""
+    place: tuple[int, int] | None = None
+    machine: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 class Symbols:
@@ -57,29 +78,85 @@ class Symbols:
         """End the thread."""
         self._thread.shutdown(cancel_futures=True)
 
-    def at(self, x: int, y: int, cycle: int) -> PeState:
-        """What a PE holds. Raises OpenwaferError where there is no such PE."""
+    def at(
+        self,
+        pe: tuple[int, int],
+        cycle: int,
+        way: Way = Way.HERE,
+        line: tuple[int, int] | None = None,
+    ) -> PeLooked:
+        """What a PE holds.
+
+        Args:
+            pe: column and row.
+            cycle: where to begin.
+            way: where to go from there.
+            line: number of a source, and of a line there.
+
+        Raises OpenwaferError where there is no such PE, and for a line without code.
+        """
+        x, y = pe
         if not (x < self._program.width and y < self._program.height):
             size = f"{self._program.width} by {self._program.height}"
             raise error("view-no-pe", f"there is no PE ({x}, {y}): the program has {size}")
-        return self._thread.submit(self._at, x, y, cycle).result()
+        number = self._program.number_of(x, y)
+        return self._thread.submit(self._at, number, cycle, way, line).result()
 
-    def _at(self, x: int, y: int, cycle: int) -> PeState:
+    def _at(self, pe: int, cycle: int, way: Way, line: tuple[int, int] | None) -> PeLooked:
         if self._debugger is None:
             self._debugger = Debugger(self._program, self._journal)
-        debugger, pe = self._debugger, self._program.number_of(x, y)
-        debugger.run_to_cycle(cycle)
+        if way is Way.HERE or self._debugger.simulator.cycle != cycle:
+            self._debugger.run_to_cycle(cycle)
+        return self._looked(self._debugger, pe, _gone(self._debugger, pe, way, line))
+
+    def _looked(self, debugger: Debugger, pe: int, halt: Halt) -> PeLooked:
         look = debugger.look(pe)
         frames = (
             str(site) for frame in debugger.frames(pe) for site in sites_of(debugger.program, frame)
         )
         variables = [*look.locals(), *look.globals(*_SHOWN)]
-        return PeState(
+        state = debugger.simulator.pe_state(pe)
+        machine = {
+            "operations": state.operations,
+            "tasks": state.tasks,
+            "queues": state.queues,
+            "routes": state.routes,
+            "waits of all PEs": tuple(debugger.simulator.waiting()),
+        }
+        return PeLooked(
             debugger.simulator.cycle,
             tuple(frames),
             tuple(_symbol(look, one) for one in variables),
             look.read(0, WORD_BYTES * MEMORY_WORDS).hex(),
+            ": ".join(filter(None, [halt.reason.value, halt.text])),
+            self._line_of(debugger.frames(pe)),
+            tuple(machine.items()),
         )
+
+    def _line_of(self, frames: Sequence[Frame]) -> tuple[int, int] | None:
+        if not frames:
+            return None
+        place = self._program.places[frames[0].place]
+        names = [one.name for one in self._program.debug.sources]
+        return (names.index(place.file), place.line) if place.file in names else None
+
+
+def _gone(debugger: Debugger, pe: int, way: Way, line: tuple[int, int] | None) -> Halt:
+    """Where the run stands once it has gone a way."""
+    match way:
+        case Way.STEP:
+            return debugger.step(pe)
+        case Way.STEP_BACK:
+            return debugger.step_back(pe)
+        case Way.LINE | Way.LINE_BACK if line is not None:
+            source = debugger.program.debug.sources[line[0]].name
+            made = debugger.breakpoints.add(source, line[1], [pe])
+            try:
+                return debugger.go_on() if way is Way.LINE else debugger.go_back()
+            finally:
+                debugger.breakpoints.delete(made.number)
+        case _:
+            return debugger.halt
 
 
 def _symbol(look: PeLook, one: VariableInfo) -> Symbol:

@@ -4,7 +4,7 @@ import state, { set } from "#state";
 export const KEYS = [
   ["← →", "one cycle back, on; with Shift ten, with Alt a hundred"],
   ["Space", "play on; with Shift back"], ["Home End", "first and last cycle"],
-  ["/", "search"], ["d", "dark or light"], ["1 2 3 4 5", "wafer, trace, source, memory, timeline"],
+  ["/", "search"], ["d", "dark or light"], ["1 2 3 4 5 6", "wafer, trace, source, memory, debugger, timeline"],
   ["a", "the chosen PE into the timeline"], ["f", "fit the whole run"], ["?", "this list"],
   ["on the wafer", "arrows choose a PE, + - zoom, Home all of it, Enter into the timeline"],
   ["on the timeline", "↑ ↓ the item before, after; + - 0 zoom; Page keys move"],

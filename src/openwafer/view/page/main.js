@@ -1,5 +1,6 @@
 // Puts the panes together.
 import { Columns } from "#columns";
+import { Debug } from "#debug";
 import { Fabric } from "#fabric";
 import { KEYS, listen } from "#keys";
 import { follow, remembered } from "#live";
@@ -153,6 +154,7 @@ function wafer(columns, timeline, play) {
   new Source(columns, $("pane-source"));
   new Detail(columns, $("detail"), fabric);
   new Memory($("pane-memory"), isServed);
+  new Debug(head, $("pane-debug"), isServed);
   new Search(head, $("search"), $("hits"), fabric);
   watch(["asked"], () => {
     const [file, line] = state.line;
@@ -162,8 +164,8 @@ function wafer(columns, timeline, play) {
   $("fit").addEventListener("click", () => fabric.fit());
   $("to-pe").addEventListener("click", () => state.pe >= 0 && fabric.center(state.pe));
   const act = { play, "/": () => $("search").focus(), d: () => $("theme").click(), f: () => timeline.look(0, head.cycles),
-    a: () => fabric.show(state.pe), "?": () => $("help").click(), 1: () => $("fabric-canvas").focus(), 5: () => $("lanes").focus() };
-  ["trace", "source", "memory"].forEach((name, index) => { act[index + 2] = () => { tab(name); $(`tab-${name}`).focus(); }; });
+    a: () => fabric.show(state.pe), "?": () => $("help").click(), 1: () => $("fabric-canvas").focus(), 6: () => $("lanes").focus() };
+  ["trace", "source", "memory", "debug"].forEach((name, index) => { act[index + 2] = () => { tab(name); $(`tab-${name}`).focus(); }; });
   listen(Math.round(head.cycles), act);
   return fabric.load().then(() => fabric);
 }

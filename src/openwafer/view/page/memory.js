@@ -1,5 +1,5 @@
 // Variables and memory of a PE at a cycle; the server does the run again up to there.
-import state, { watch } from "#state";
+import state, { set, watch } from "#state";
 import { count, make } from "#words";
 
 const WAIT = 250, WORDS = 8;
@@ -11,12 +11,15 @@ export class Memory {
     this.note = make("p", { class: "note", role: "status" });
     this.body = make("div", { class: "symbols", tabindex: "0" });
     pane.append(make("div", { class: "tools" }, this.text), this.note, this.body);
+    this.debug = document.getElementById("pane-debug");
     watch(["pe", "cycle", "tab"], () => this.ask());
+    watch(["looked"], () => this.take(state.looked));
   }
 
   ask() {
     clearTimeout(this.timer);
-    if (this.pane.hidden || state.playing) return;
+    const isShown = state.looked && state.looked.pe === state.pe && state.looked.cycle === state.cycle;
+    if ((this.pane.hidden && this.debug.hidden) || state.playing || isShown) return;
     if (!this.isServed) { this.note.textContent = "An exported page has no memory: it is computed by openwafer view, from the run's journal."; return; }
     if (state.pe < 0) { this.note.textContent = "Choose a PE."; return; }
     this.timer = setTimeout(() => this.load(), WAIT);
@@ -27,9 +30,13 @@ export class Memory {
     this.note.textContent = `Doing the run again up to cycle ${count(cycle)} …`;
     const answer = await fetch(`symbols?x=${x}&y=${y}&cycle=${cycle}`);
     const found = await answer.json();
-    if (cycle !== state.cycle) return;
+    if (cycle !== state.cycle || height * x + y !== state.pe) return;
+    set({ looked: { ...found, pe: state.pe, where: `PE (${x}, ${y}) at the end of cycle ${count(found.cycle ?? cycle)}` } });
+  }
+
+  take(found) {
     this.found = found.error ? null : found;
-    this.note.textContent = found.error ?? `PE (${x}, ${y}) at the end of cycle ${count(found.cycle)}. ${found.frames.length ? `Waits in ${found.frames.join(", called by ")}.` : "No function waits."}`;
+    this.note.textContent = found.error ?? `${found.where}. ${found.frames.length ? `Waits in ${found.frames.join(", called by ")}.` : "No function waits."}`;
     this.draw();
   }
 

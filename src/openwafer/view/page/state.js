@@ -1,7 +1,7 @@
 // What is looked at. Panes watch it and change it; nothing else connects them.
 const state = {
   cycle: 0, pe: -1, pes: [], colors: new Set(), layer: "", position: -1,
-  span: -1, wavelet: -1, line: null, playing: 0, speed: 1, format: "hex",
+  span: -1, wavelet: -1, looked: null, line: null, playing: 0, speed: 1, format: "hex",
 };
 const watchers = [];
 
