@@ -92,6 +92,7 @@ def test_the_page_on_kernels_runs_as_it_stands() -> None:
     np.testing.assert_array_equal(left["total"].values, np.full(100, 12, np.float32))
 
 
+@pytest.mark.slow
 def test_the_page_on_layers_at_rest_runs_as_it_stands() -> None:
     left = run_blocks(GUIDE / "layers-at-rest.md")
     assert left["gradients"].scales.shape == (12,)

@@ -49,12 +49,12 @@ def check_norm(plan: NormPlan, seed: int) -> None:
 
 
 PLANS = (
-    plan_norm("layer", (7, 9), (3, 2), arch="wse2"),
+    plan_norm("layer", (7, 9), (2, 2), arch="wse2"),
     plan_norm("rms", (5, 3), (2, 1)),
 )
 
 
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_a_norm_and_its_gradients_are_numpys_up_to_their_bounds(plan: NormPlan, seed: int) -> None:
     check_norm(plan, seed)
@@ -75,6 +75,7 @@ def test_norms_on_any_rectangle_are_within_their_bounds(data: st.DataObject) -> 
     check_norm(plan, data.draw(st.integers(0, 2**32 - 1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("norm", "arch"), [("layer", "wse3"), ("rms", "wse2")])
 def test_a_norm_takes_what_its_plan_says(norm: str, arch: str) -> None:
     plan = plan_norm(norm, (64, 16), (4, 2), arch=arch)

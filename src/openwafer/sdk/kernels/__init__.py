@@ -9,10 +9,25 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from openwafer.sdk.kernels.activation_functions import (
+        ActivationGradients,
+        ActivationPlan,
+        gelu,
+        plan_activation,
+        silu,
+        swiglu,
+    )
     from openwafer.sdk.kernels.batched_product import (
         BatchedGemmPlan,
         batched_gemm,
         plan_batched_gemm,
+    )
+    from openwafer.sdk.kernels.causal_attention import (
+        AttentionGradients,
+        AttentionPlan,
+        AttentionResult,
+        attention,
+        plan_attention,
     )
     from openwafer.sdk.kernels.collectives import (
         CollectivePlan,
@@ -30,6 +45,12 @@ if TYPE_CHECKING:
     )
     from openwafer.sdk.kernels.fourier import FftPlan, fft, plan_fft
     from openwafer.sdk.kernels.gathering import GatherPlan, gather, plan_gather, scatter
+    from openwafer.sdk.kernels.losses import (
+        CrossEntropy,
+        CrossEntropyPlan,
+        cross_entropy,
+        plan_cross_entropy,
+    )
     from openwafer.sdk.kernels.matrix_matrix import GemmPlan, gemm, plan_gemm
     from openwafer.sdk.kernels.matrix_vector import GemvPlan, gemv, plan_gemv
     from openwafer.sdk.kernels.norms import (
@@ -88,8 +109,15 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "ActivationGradients",
+    "ActivationPlan",
+    "AttentionGradients",
+    "AttentionPlan",
+    "AttentionResult",
     "BatchedGemmPlan",
     "CollectivePlan",
+    "CrossEntropy",
+    "CrossEntropyPlan",
     "FactorizationPlan",
     "FftPlan",
     "Fluxes",
@@ -120,17 +148,20 @@ __all__ = [
     "VectorPlan",
     "all_reduce",
     "asum",
+    "attention",
     "axpy",
     "batched_gemm",
     "bicgstab",
     "broadcast",
     "cholesky",
     "conjugate_gradients",
+    "cross_entropy",
     "delta_bound",
     "delta_cycles",
     "dot",
     "fft",
     "gather",
+    "gelu",
     "gemm",
     "gemv",
     "gradient_bound",
@@ -139,8 +170,11 @@ __all__ = [
     "layer_norm",
     "lu",
     "nrm2",
+    "plan_activation",
+    "plan_attention",
     "plan_batched_gemm",
     "plan_collective",
+    "plan_cross_entropy",
     "plan_factorization",
     "plan_fft",
     "plan_gather",
@@ -164,12 +198,14 @@ __all__ = [
     "scan",
     "scatter",
     "sddmm",
+    "silu",
     "spmm",
     "spmv",
     "stencil",
     "streamed_delta",
     "streamed_gemm",
     "streamed_gradient",
+    "swiglu",
     "transpose",
     "trsm",
 ]
@@ -177,6 +213,12 @@ __all__ = [
 # Loaded when first used: the simulator takes a second.
 _PLACES: Final = MappingProxyType(
     {
+        **dict.fromkeys(("ActivationGradients", "ActivationPlan"), "activation_functions"),
+        **dict.fromkeys(("gelu", "plan_activation", "silu", "swiglu"), "activation_functions"),
+        **dict.fromkeys(("AttentionGradients", "AttentionPlan"), "causal_attention"),
+        **dict.fromkeys(("AttentionResult", "attention", "plan_attention"), "causal_attention"),
+        **dict.fromkeys(("CrossEntropy", "CrossEntropyPlan"), "losses"),
+        **dict.fromkeys(("cross_entropy", "plan_cross_entropy"), "losses"),
         **dict.fromkeys(
             ("BatchedGemmPlan", "batched_gemm", "plan_batched_gemm"), "batched_product"
         ),

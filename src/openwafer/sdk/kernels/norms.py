@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.precision import gamma
-from openwafer.sdk.kernels.resting import Resting, check_fit, memory_bytes, resting
+from openwafer.sdk.kernels.precision import UNIT, gamma
+from openwafer.sdk.kernels.resting import Resting, check_fit, memory_bytes, resting, shape_of
 from openwafer.sdk.kernels.running import (
     LOOK_CYCLES,
     Result,
@@ -21,7 +21,6 @@ from openwafer.sdk.kernels.running import (
 )
 
 _F32: Final = np.dtype(np.float32)
-_U: Final = 2.0**-24
 _ROOT_ROUNDINGS: Final = 5
 """Units that ``<kernels/inverse_root>`` and the addition of epsilon are off by, at most."""
 _LEAST: Final = 2.0**-126
@@ -234,8 +233,8 @@ class NormPlan:
         scale = np.abs(scales.astype(float))[:, None]
         shift = 0.0 if shifts is None else np.abs(shifts.astype(float))[:, None]
         product = scale * (np.abs(normal) + error_of_normal)
-        off: NDArray[np.float64] = scale * error_of_normal + _U * product + _LEAST
-        return off if shifts is None else off + _U * (product * (1 + _U) + shift)
+        off: NDArray[np.float64] = scale * error_of_normal + UNIT * product + _LEAST
+        return off if shifts is None else off + UNIT * (product * (1 + UNIT) + shift)
 
     def _normal(
         self, x: NDArray[Any]
@@ -249,7 +248,7 @@ class NormPlan:
             of_mean = gamma(roundings + 2, _F32) * np.abs(exact).mean(0) + _LEAST
         centred = exact - mean
         size = np.abs(centred)
-        of_centred = (of_mean + _U * (size + of_mean)) if self.has_mean else np.zeros_like(size)
+        of_centred = (of_mean + UNIT * (size + of_mean)) if self.has_mean else np.zeros_like(size)
         square = (size**2).mean(0) + float(np.float32(self.epsilon))
         squares = ((size + of_centred) ** 2).mean(0)
         off = (2 * size * of_centred + of_centred**2).mean(0)
@@ -259,7 +258,7 @@ class NormPlan:
             of_root = np.where(share < 1, (1 - share) ** -0.5 - 1, np.inf)
         of_root = (1 + of_root) * (1 + gamma(_ROOT_ROUNDINGS, _F32)) - 1
         root = square**-0.5
-        most = (size + of_centred) * root * (1 + of_root) * (1 + _U) + _LEAST
+        most = (size + of_centred) * root * (1 + of_root) * (1 + UNIT) + _LEAST
         return centred * root, most - size * root, root, of_root
 
     def gradient_bounds(
@@ -286,7 +285,7 @@ class NormPlan:
         off += gamma(4, _F32) * parts + _LEAST
         whole = np.abs(exact - normal * (exact * normal).mean(0))
         whole += mean
-        of_values = root * ((whole + off) * (1 + of_root) * (1 + _U) - whole) + _LEAST
+        of_values = root * ((whole + off) * (1 + of_root) * (1 + UNIT) - whole) + _LEAST
         tokens = self.at_rest.tokens + self.at_rest.grid.columns + 1
         of_scales = (given * of_normal).sum(1) + _LEAST * given.shape[1]
         of_scales += gamma(tokens, _F32) * (given * (size + of_normal)).sum(1)
@@ -349,7 +348,7 @@ def layer_norm(
     Raises:
         OpenwaferError: shape or type do not fit, or the rectangle or its memory is too small.
     """
-    plan = plan_norm(Norm.LAYER, _shape(x), size, epsilon=epsilon, arch=arch)
+    plan = plan_norm(Norm.LAYER, shape_of(x), size, epsilon=epsilon, arch=arch)
     result = plan.forward(x, scales, shifts)
     return Result(result.values, result.cycles)
 
@@ -363,12 +362,6 @@ def rms_norm(
     arch: str = Arch.WSE3,
 ) -> Result:
     """Features over their root mean square, scaled; see :func:`layer_norm`."""
-    plan = plan_norm(Norm.RMS, _shape(x), size, epsilon=epsilon, arch=arch)
+    plan = plan_norm(Norm.RMS, shape_of(x), size, epsilon=epsilon, arch=arch)
     result = plan.forward(x, scales)
     return Result(result.values, result.cycles)
-
-
-def _shape(x: NDArray[Any]) -> tuple[int, int]:
-    if x.ndim != 2:
-        raise error("kernel-shape", f"X has the shape {x.shape}", help="give a matrix")
-    return x.shape[0], x.shape[1]

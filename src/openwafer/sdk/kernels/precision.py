@@ -93,7 +93,9 @@ def moved_as(values: NDArray[Any]) -> Precision:
     return Precision.F16 if values.dtype == np.float16 else Precision.F32
 
 
-_ROUNDOFF: Final = {np.dtype(np.float32): 2.0**-24, np.dtype(np.float16): 2.0**-11}
+UNIT: Final = 2.0**-24
+"""The most that a rounding of float32 changes, as a share."""
+_ROUNDOFF: Final = {np.dtype(np.float32): UNIT, np.dtype(np.float16): 2.0**-11}
 
 
 def gamma(num_roundings: int, dtype: np.dtype[Any]) -> float:

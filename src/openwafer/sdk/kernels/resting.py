@@ -1,7 +1,8 @@
 """Where activations lie that rest on the wafer, and what their layers have in common."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,20 @@ from openwafer.sdk.kernels.running import (
 from openwafer.sdk.kernels.sparse_tiles import Dealing, in_turns
 from openwafer.sdk.kernels.trees import Shape, Tree, best_tree, broadcast_cycles, params_of
 from openwafer.sdk.kernels.vectors import operation_cycles
+
+EXPONENTIAL: Final = (
+    *("fmaxs", "fmacs", "fsubs"),
+    *3 * ("fmacs",),
+    *5 * ("fmuls", "fadds"),
+    *("sll16", "add16"),
+)
+"""Operations of exponentials in ``<kernels/elementary>``."""
+INVERSE: Final = ("fmovs", "sub16", *3 * ("fmuls", "fsubs", "fmuls"))
+"""Operations of inverses there."""
+_WHOLE_ROWS: Final = ("fadds", "fsubs", "fnegs")
+"""Operations whose beats update whole rows of memory."""
+LEAST_POWER: Final = 2.0**-125
+"""More than exponentials that ``<kernels/elementary>`` takes of -87."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +177,13 @@ class Resting:
         )
         return taken + DESCRIPTOR_CYCLES
 
+    def chain_cycles(self, names: Iterable[str], num_elements: int) -> int:
+        """Of operations in place, each of which needs what the one before wrote."""
+        return sum(
+            self.operation_cycles(name, num_elements, takes_turns=name in _WHOLE_ROWS)
+            for name in names
+        )
+
     def sums_cycles(self, num_words: int) -> int:
         """Of sums of so many numbers along a column, which all of its PEs get."""
         if not self.tree:
@@ -222,3 +244,14 @@ def check_fit(at_rest: Resting, taken_bytes: int) -> None:
 def memory_bytes(num_words: int) -> int:
     """Bytes of a PE with so many 32-bit words, and with what is kept for code."""
     return 4 * num_words + CODE_BYTES
+
+
+def shape_of(x: NDArray[Any]) -> tuple[int, int]:
+    """Features and tokens of activations.
+
+    Raises:
+        OpenwaferError: they have other dims.
+    """
+    if x.ndim != 2:
+        raise error("kernel-shape", f"X has the shape {x.shape}", help="give a matrix")
+    return x.shape[0], x.shape[1]

@@ -1,0 +1,287 @@
+"""GELU, SiLU and SwiGLU of activations that rest on the wafer, and their gradients."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import error
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.precision import UNIT
+from openwafer.sdk.kernels.resting import (
+    EXPONENTIAL,
+    INVERSE,
+    LEAST_POWER,
+    Resting,
+    check_fit,
+    memory_bytes,
+    resting,
+    shape_of,
+)
+from openwafer.sdk.kernels.running import LOOK_CYCLES, Result, compiled, cycles_of, known
+
+_CHUNK: Final = 64
+"""Numbers that the program takes at once."""
+_MOST: Final = 1e12
+"""Magnitude whose cube is a number."""
+_SLOPE: Final = 2 * np.sqrt(2 / np.pi)
+_CUBE: Final = 0.044715
+_FIRST_LAYER: Final = 2
+"""Number of GELU in the program."""
+
+
+class ActivationFunction(StrEnum):
+    """x times a share of it: that of a tanh, the logistic function's, or that of a gate times x."""
+
+    GELU = "gelu"
+    SILU = "silu"
+    SWIGLU = "swiglu"
+
+
+@dataclass(frozen=True, eq=False)
+class ActivationGradients:
+    """Gradients of an activation function.
+
+    Attributes:
+        values: of its input, that of the gate for SwiGLU; (features, tokens).
+        others: of what the gate is multiplied with; None for others.
+        cycles: from the first PE's start to the last one's end, without the host's copies.
+    """
+
+    values: NDArray[Any]
+    others: NDArray[Any] | None
+    cycles: int
+
+
+@dataclass(frozen=True)
+class ActivationPlan:
+    """How an activation function is computed, before anything is compiled.
+
+    Each PE computes its own numbers by vector operations: ``x / (1 + exp(-v(x)))``, with x for
+    v(x), or ``2 sqrt(2 / pi) (x + 0.044715 x^3)``, which is GELU's form by a tanh.
+
+    Attributes:
+        function: which.
+        at_rest: where activations lie.
+    """
+
+    function: ActivationFunction
+    at_rest: Resting
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether there are others that the function is multiplied with."""
+        return self.function is ActivationFunction.SWIGLU
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of a PE's 48 KB, with those that are kept for code; of the backward pass."""
+        return memory_bytes((5 if self.is_gated else 3) * self.at_rest.size + 5 * _CHUNK)
+
+    @property
+    def _shares(self) -> tuple[str, ...]:
+        is_gelu = self.function is ActivationFunction.GELU
+        cube = ("fmuls", "fmacs", "fmuls") if is_gelu else ()
+        return (*cube, "fmaxs", "fnegs", *EXPONENTIAL, "fadds", *INVERSE)
+
+    @property
+    def cycles(self) -> int:
+        """Predicted cycles of the forward pass."""
+        return self._taken((*self._shares, "fmuls", *self.is_gated * ("fmuls",)))
+
+    @property
+    def backward_cycles(self) -> int:
+        """Predicted cycles of the backward pass."""
+        is_gelu = self.function is ActivationFunction.GELU
+        slope = ("fmuls", "fmacs", "fmuls", "fmuls") if is_gelu else ("fmuls",)
+        others = 3 * self.is_gated * ("fmuls",)
+        operations = ("fmuls", *slope, "fadds", "fmuls", *others, "fmuls")
+        return self._taken((*self._shares, *operations))
+
+    def _taken(self, operations: tuple[str, ...]) -> int:
+        size = self.at_rest.size
+        whole, rest = divmod(size, _CHUNK)
+        taken = whole * self.at_rest.chain_cycles(operations, _CHUNK)
+        if rest:
+            taken += self.at_rest.chain_cycles(operations, rest)
+        return LOOK_CYCLES + taken + 3 * ceil(size / _CHUNK)
+
+    def forward(
+        self, x: NDArray[Any], others: NDArray[Any] | None = None, *, check: bool = False
+    ) -> Result:
+        """The function on the simulated wafer.
+
+        Args:
+            x: (features, tokens), float32, magnitudes up to 1e12; the gate of SwiGLU.
+            others: the same; what SwiGLU multiplies.
+            check: look for mistakes of the program.
+
+        Raises:
+            OpenwaferError: shapes, types or magnitudes are others, or others are missing.
+        """
+        spread = self._spread(x, others)
+        with compiled("layers", self.at_rest.arch, self._params(is_backward=False)).run(
+            check=check
+        ) as run:
+            for name, values in spread.items():
+                run[name] = values
+            run.launch("main")
+            return Result(self.at_rest.collected(run["y"]), cycles_of(run, self.at_rest.arch))
+
+    def backward(
+        self,
+        dy: NDArray[Any],
+        x: NDArray[Any],
+        others: NDArray[Any] | None = None,
+        *,
+        check: bool = False,
+    ) -> ActivationGradients:
+        """Gradients on the simulated wafer.
+
+        Args:
+            dy: gradients of the result, (features, tokens), float32, finite.
+            x: as forward.
+            others: as forward.
+            check: look for mistakes of the program.
+
+        Raises:
+            OpenwaferError: shapes, types or magnitudes are others, or others are missing.
+        """
+        at_rest = self.at_rest
+        spread = {"dy": at_rest.spread("DY", dy), **self._spread(x, others)}
+        with compiled("layers", at_rest.arch, self._params(is_backward=True)).run(
+            check=check
+        ) as run:
+            for name, values in spread.items():
+                run[name] = values
+            run.launch("main")
+            dx = at_rest.collected(run["y"])
+            dothers = at_rest.collected(run["dothers"]) if self.is_gated else None
+            return ActivationGradients(dx, dothers, cycles_of(run, at_rest.arch))
+
+    def _spread(self, x: NDArray[Any], others: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
+        if (others is None) == self.is_gated:
+            what = "a gate and others" if self.is_gated else "one matrix"
+            raise error("kernel-operands", f"{self.function} takes {what}", help=f"give {what}")
+        spread = {"x": self.at_rest.spread("X", x)}
+        largest = float(np.abs(x).max())
+        if largest > _MOST:
+            raise error(
+                "kernel-range",
+                f"X has a value of magnitude {largest:g}; {self.function} takes up to {_MOST:g}",
+                help="scale it",
+            )
+        if others is not None:
+            spread["others"] = self.at_rest.spread("others", others)
+        return spread
+
+    def _params(self, *, is_backward: bool) -> dict[str, Param]:
+        layer = _FIRST_LAYER + list(ActivationFunction).index(self.function)
+        return {**self.at_rest.params, "layer": layer, "is_backward": is_backward}
+
+    def error_bound(
+        self, x: NDArray[Any], others: NDArray[Any] | None = None
+    ) -> NDArray[np.float64]:
+        """Bound of the error of each value of the forward pass.
+
+        v(x) is off by 6 units of 2**-24 of it, exponentials by 4, inverses by 5; where v is below
+        -87, so are exponentials taken of -87.
+
+        Args:
+            x: (features, tokens).
+            others: the same, of SwiGLU.
+        """
+        wide, factor = x.astype(float), 1.0 if others is None else others.astype(float)
+        share, of_share = self._share(wide)
+        off = np.abs(wide * factor) * (share * (of_share + 3 * UNIT) + LEAST_POWER)
+        found: NDArray[np.float64] = off + LEAST_POWER
+        return found
+
+    def _share(self, x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What x is multiplied with, and the bound of its error as a share of it."""
+        share, rest, of_power = self._powers(x)
+        off = rest * of_power + 7 * UNIT
+        return share, off / (1 - np.minimum(off, 0.5))
+
+    def _powers(self, x: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+        """The share, what is left to 1, and the bound of the error of exp(-v) as a share of it."""
+        is_gelu = self.function is ActivationFunction.GELU
+        v = _SLOPE * (x + _CUBE * x**3) if is_gelu else x
+        least = np.clip(v, -700, 700)
+        share, rest = 1 / (1 + np.exp(-least)), 1 / (1 + np.exp(least))
+        of_v = 6 * UNIT * np.abs(least) if is_gelu else np.zeros_like(x)
+        return share, rest, np.expm1(of_v) + 5 * UNIT
+
+    def gradient_bounds(
+        self, dy: NDArray[Any], x: NDArray[Any], others: NDArray[Any] | None = None
+    ) -> ActivationGradients:
+        """Bounds of the errors of the gradients.
+
+        Args:
+            dy: gradients of the result.
+            x: (features, tokens).
+            others: the same, of SwiGLU.
+        """
+        wide, given = x.astype(float), np.abs(dy.astype(float))
+        factor = 1.0 if others is None else np.abs(others.astype(float))
+        share, rest, of_power = self._powers(wide)
+        _, of_share = self._share(wide)
+        is_gelu = self.function is ActivationFunction.GELU
+        slope = _SLOPE * (1 + 3 * _CUBE * wide**2) if is_gelu else np.ones_like(wide)
+        term = np.abs(wide) * slope * rest
+        off = term * (of_power + of_share + 12 * UNIT) + (1 + term) * (of_share + 6 * UNIT)
+        lost = (1 + np.abs(wide) * slope) * LEAST_POWER
+        of_values = given * factor * (1.01 * share * off + lost) + LEAST_POWER
+        of_others = given * np.abs(wide) * (share * (of_share + 4 * UNIT) + LEAST_POWER)
+        return ActivationGradients(of_values, of_others + LEAST_POWER if self.is_gated else None, 0)
+
+
+def plan_activation(
+    function: str, shape: tuple[int, int], size: tuple[int, int], *, arch: str = Arch.WSE3
+) -> ActivationPlan:
+    """Plan an activation function of activations at rest.
+
+    Args:
+        function: ``"gelu"``, ``"silu"`` or ``"swiglu"``.
+        shape: features and tokens.
+        size: rows and columns of PEs.
+        arch: ``"wse2"`` or ``"wse3"``.
+
+    Raises:
+        OpenwaferError: it does not fit the fabric or a PE.
+    """
+    kind = known("function is", function, ActivationFunction)
+    plan = ActivationPlan(kind, resting(shape, size, arch))
+    check_fit(plan.at_rest, plan.memory_bytes)
+    return plan
+
+
+def gelu(x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
+    """GELU in the form of a tanh; errors are at most :meth:`ActivationPlan.error_bound`.
+
+    Args:
+        x: (features, tokens), float32, magnitudes up to 1e12.
+        size: rows and columns of PEs.
+        arch: ``"wse2"`` or ``"wse3"``.
+
+    Raises:
+        OpenwaferError: shape or type do not fit, or the rectangle or its memory is too small.
+    """
+    return plan_activation(ActivationFunction.GELU, shape_of(x), size, arch=arch).forward(x)
+
+
+def silu(x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
+    """x times its logistic function; see :func:`gelu`."""
+    return plan_activation(ActivationFunction.SILU, shape_of(x), size, arch=arch).forward(x)
+
+
+def swiglu(
+    gate: NDArray[Any], x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3
+) -> Result:
+    """:func:`silu` of a gate times x, element by element; see :func:`gelu`."""
+    plan = plan_activation(ActivationFunction.SWIGLU, shape_of(gate), size, arch=arch)
+    return plan.forward(gate, x)
