@@ -86,6 +86,7 @@ def test_the_page_on_commands_scales_a_copy(
     assert "[[[3. 3. 3. 3.]]]" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_page_on_kernels_runs_as_it_stands() -> None:
     left = run_blocks(GUIDE / "kernels.md")
     assert left["plan"].column_tree == left["kernels"].Tree("two-phase", 8)

@@ -13,6 +13,7 @@ from tests.wings import TESTS
 PAGE = TESTS.parent / "docs/guide/estimator-style.md"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_the_script_of_the_page_learns_and_evaluates(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
