@@ -79,6 +79,7 @@ if TYPE_CHECKING:
         plan_solver,
         power_method,
     )
+    from openwafer.sdk.kernels.sorting import SortPlan, plan_sort, sort
     from openwafer.sdk.kernels.sparse_vector import SpmvPlan, plan_spmv, spmm, spmv
     from openwafer.sdk.kernels.stencils import Source, Stencil, StencilPlan, plan_stencil, stencil
     from openwafer.sdk.kernels.streamed import (
@@ -135,6 +136,7 @@ __all__ = [
     "Shape",
     "Solution",
     "SolverPlan",
+    "SortPlan",
     "Source",
     "SparseResult",
     "SpmvPlan",
@@ -185,6 +187,7 @@ __all__ = [
     "plan_scan",
     "plan_sddmm",
     "plan_solver",
+    "plan_sort",
     "plan_spmv",
     "plan_stencil",
     "plan_streamed",
@@ -199,6 +202,7 @@ __all__ = [
     "scatter",
     "sddmm",
     "silu",
+    "sort",
     "spmm",
     "spmv",
     "stencil",
@@ -249,6 +253,7 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("TransposePlan", "plan_transpose", "transpose"), "transposition"),
         **dict.fromkeys(("ScanPlan", "plan_scan", "scan"), "scanning"),
         **dict.fromkeys(("HistogramPlan", "histogram", "plan_histogram"), "counting"),
+        **dict.fromkeys(("SortPlan", "plan_sort", "sort"), "sorting"),
         **dict.fromkeys(("Shape", "Tree"), "trees"),
         **dict.fromkeys(("TriangularPlan", "plan_triangular", "trsm"), "triangular"),
         **dict.fromkeys(("VectorPlan", "plan_vector"), "vectors"),
