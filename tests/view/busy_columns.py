@@ -8,9 +8,10 @@ from openwafer.view.wafer import THREADS
 _THREADS = (9, 8, 0, 1)
 
 
-def busy_columns(side: int, cycles: int, num_events: int) -> Columns:
-    """A square of PEs of which each has tasks, operations and microthreads all the time."""
-    num_pes = side * side
+def busy_columns(width: int, cycles: int, num_events: int, *, height: int | None = None) -> Columns:
+    """PEs, a square by default, each with tasks, operations and microthreads all the time."""
+    height = height or width
+    num_pes = width * height
     each = num_events // num_pes // len(_THREADS)
     random = np.random.default_rng(0)
     begin = np.sort(random.integers(0, cycles - 10, (num_pes, len(_THREADS), each)), axis=2)
@@ -38,8 +39,8 @@ def busy_columns(side: int, cycles: int, num_events: int) -> Columns:
     }
     arrays |= {name: np.zeros(num_pes, np.int64) for name in ("routes_of", "image_of")}
     head = {
-        "kind": "wafer", "title": "busy", "program": "", "arch": "wse3", "width": side,
-        "height": side, "cycles": cycles, "threads": THREADS, "images": ["pe.csl"], "sources": [],
+        "kind": "wafer", "title": "busy", "program": "", "arch": "wse3", "width": width,
+        "height": height, "cycles": cycles, "threads": THREADS, "images": ["pe.csl"], "sources": [],
         "names": [f"name {n}" for n in range(9)], "places": [], "routes": [[[3, 0, [[1, 2]]]]],
         "colors": [[] for _ in range(24)], "host": [],
         "course": {"bin_cycles": -(-(cycles + 1) // bins), "layers": layers},

@@ -1,6 +1,6 @@
 // Where a PE stands: its functions and what its machine is at; steps of its code, both ways.
 import state, { set, watch } from "#state";
-import { count, make } from "#words";
+import { count, make, shortName } from "#words";
 
 const WAYS = [[2, "◀ step", "Go back to the statement before"], [1, "step ▶", "Go on to the next statement"],
   [4, "◀ line", "Go back to where the PE came to the chosen line"], [3, "line ▶", "Go on to where the PE comes to the chosen line"]];
@@ -39,6 +39,6 @@ export class Debug {
     if (!looked.place) return;
     const [file, line] = looked.place;
     this.body.prepend(make("button", { class: "link", click: () => set({ line: [file, line, ""] }) },
-      `${this.head.sources[file][0].split("/").pop()}:${line}`));
+      `${shortName(this.head.sources[file][0])}:${line}`));
   }
 }

@@ -10,7 +10,7 @@ import { Detail, Source } from "#source";
 import state, { set, watch } from "#state";
 import { Timeline } from "#timeline";
 import { Traces } from "#traces";
-import { count, drawing, hue, make } from "#words";
+import { count, drawing, hue, make, shortName } from "#words";
 
 const $ = (id) => document.getElementById(id);
 const isServed = !$("data").textContent.trim();
@@ -158,7 +158,7 @@ function wafer(columns, timeline, play) {
   new Search(head, $("search"), $("hits"), fabric);
   watch(["asked"], () => {
     const [file, line] = state.line;
-    traces.text.value = `${head.sources[file][0].split("/").pop()}:${line}`;
+    traces.text.value = `${shortName(head.sources[file][0])}:${line}`;
     traces.filter();
   });
   $("fit").addEventListener("click", () => fabric.fit());

@@ -1,6 +1,6 @@
 // One field for PEs, cycles, colors, functions, and lines of the source.
 import { set } from "#state";
-import { make } from "#words";
+import { make, shortName } from "#words";
 
 const MOST = 12;
 
@@ -32,7 +32,7 @@ export class Search {
       if (one[2].toLowerCase().includes(wanted) && one[0] >= 0) hits.push([`function ${one[2]}`, () => set({ line: one })]);
     }
     (head.sources ?? []).forEach(([name, source], file) => {
-      const short = name.split("/").pop(), [asked, at] = wanted.split(":");
+      const short = shortName(name), [asked, at] = wanted.split(":");
       if (short.toLowerCase().includes(asked)) hits.push([`${short}:${at || 1}`, () => set({ line: [file, Number(at) || 1, ""] })]);
       if (wanted.length < 3) return;
       source.split("\n").forEach((line, index) => {

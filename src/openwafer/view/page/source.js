@@ -1,6 +1,6 @@
 // A source with the cycles of its lines; and what is known of the item that is chosen.
 import state, { set, watch } from "#state";
-import { ENDS, count, make, share } from "#words";
+import { ENDS, count, make, share, shortName } from "#words";
 
 export class Source {
   constructor(columns, pane) {
@@ -84,7 +84,7 @@ export class Detail {
     const one = async (name) => (await this.columns.part(`span.${name}`, row, row + 1))[0];
     const [name, place, begin] = await Promise.all(["name", "place", "begin"].map(one));
     const line = this.head.places[place];
-    const told = line ? ` at ${this.head.sources[line[0]]?.[0].split("/").pop() ?? "?"}:${line[1]}` : "";
+    const told = line ? ` at ${shortName(this.head.sources[line[0]]?.[0] ?? "?")}:${line[1]}` : "";
     const go = () => set({ span: row, cycle: begin, wavelet: -1, line: line ?? null });
     return make("button", { class: "link", id: "sender", click: go }, `${this.head.names[name]}${told}`);
   }

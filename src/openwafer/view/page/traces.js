@@ -1,6 +1,6 @@
 // Tables of a PE: instructions, tasks, microthreads, wavelets, and sums of them.
 import state, { set, watch } from "#state";
-import { DIRECTIONS, FORMATS, STAYS, count, make, share, sides } from "#words";
+import { DIRECTIONS, FORMATS, STAYS, count, make, share, shortName, sides } from "#words";
 
 const ROW = 22, TASKS = 9;
 const KINDS = ["instructions", "tasks", "microthreads", "wavelets", "statistics"];
@@ -93,7 +93,7 @@ export class Traces {
     return [count(found.begin[row]), count(found.end[row]), count(found.end[row] - found.begin[row]),
       this.head.threads[found.thread[row]], this.head.names[found.name[row]],
       found.thread[row] === TASKS ? "" : count(found.elements[row]),
-      place ? `${this.head.sources[place[0]]?.[0].split("/").pop() ?? "?"}:${place[1]}` : ""];
+      place ? `${shortName(this.head.sources[place[0]]?.[0] ?? "?")}:${place[1]}` : ""];
   }
 
   statistics() {

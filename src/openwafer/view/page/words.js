@@ -8,6 +8,9 @@ export const STEPS = [[-1, 0], [1, 0], [0, 1], [0, -1], [0, 0]];
 export const count = (number) => counted.format(Math.round(number));
 export const share = (part, whole) => (whole ? `${(100 * part / whole).toFixed(1)}%` : "");
 
+// A source without its folders; one of the library is named whole.
+export const shortName = (name) => (name.startsWith("<") ? name : name.split("/").pop());
+
 export function sides(mask) {
   return DIRECTIONS.filter((_, side) => mask >> side & 1).join(", ") || "nowhere";
 }
