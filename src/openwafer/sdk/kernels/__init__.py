@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         reduce,
     )
     from openwafer.sdk.kernels.counting import HistogramPlan, histogram, plan_histogram
+    from openwafer.sdk.kernels.embeddings import EmbeddingPlan, embedding, plan_embedding
     from openwafer.sdk.kernels.factorization import (
         FactorizationPlan,
         cholesky,
@@ -119,6 +120,7 @@ __all__ = [
     "CollectivePlan",
     "CrossEntropy",
     "CrossEntropyPlan",
+    "EmbeddingPlan",
     "FactorizationPlan",
     "FftPlan",
     "Fluxes",
@@ -161,6 +163,7 @@ __all__ = [
     "delta_bound",
     "delta_cycles",
     "dot",
+    "embedding",
     "fft",
     "gather",
     "gelu",
@@ -177,6 +180,7 @@ __all__ = [
     "plan_batched_gemm",
     "plan_collective",
     "plan_cross_entropy",
+    "plan_embedding",
     "plan_factorization",
     "plan_fft",
     "plan_gather",
@@ -222,6 +226,7 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("AttentionGradients", "AttentionPlan"), "causal_attention"),
         **dict.fromkeys(("AttentionResult", "attention", "plan_attention"), "causal_attention"),
         **dict.fromkeys(("CrossEntropy", "CrossEntropyPlan"), "losses"),
+        **dict.fromkeys(("EmbeddingPlan", "embedding", "plan_embedding"), "embeddings"),
         **dict.fromkeys(("cross_entropy", "plan_cross_entropy"), "losses"),
         **dict.fromkeys(
             ("BatchedGemmPlan", "batched_gemm", "plan_batched_gemm"), "batched_product"

@@ -1,0 +1,225 @@
+"""Embeddings of tokens that rest on the wafer, from those entries of a table that they need."""
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openwafer.diagnostics import error
+from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.precision import Precision, bound_of_sums
+from openwafer.sdk.kernels.resting import (
+    Resting,
+    check_fit,
+    memory_bytes,
+    resting,
+    shape_of,
+)
+from openwafer.sdk.kernels.running import (
+    LOOK_CYCLES,
+    Result,
+    check_finite,
+    check_operand,
+    compiled,
+    cycles_of,
+)
+
+_LAYER: Final = 7
+"""Number in the program."""
+_NONE: Final = -1
+"""Entry of a token that is padded."""
+_TOKEN_CYCLES: Final = 24
+"""Of a token's code beside its operation."""
+
+_MOST_TOKENS: Final = 124
+"""Of a PE, as strides of descriptors have 8 bits."""
+
+
+@dataclass(frozen=True)
+class EmbeddingPlan:
+    """How an embedding is done, before anything is compiled.
+
+    Of the table only entries that tokens have are copied to the PEs, each its own features of all
+    of them. Backward, each PE adds up gradients of its tokens, and rows of PEs those of all.
+
+    Attributes:
+        num_entries: of the table.
+        at_rest: where activations lie.
+    """
+
+    num_entries: int
+    at_rest: Resting
+
+    @property
+    def most_entries(self) -> int:
+        """That tokens may have."""
+        return min(self.num_entries, self.at_rest.num_tokens)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of a PE's 48 KB, with those that are kept for code."""
+        entries = self.most_entries * self.at_rest.features
+        return memory_bytes(entries + self.at_rest.size + 2 * self.at_rest.tokens)
+
+    @property
+    def cycles(self) -> int:
+        """Predicted cycles of the forward pass."""
+        of_token = self.at_rest.operation_cycles("fmovs", self.at_rest.features) + _TOKEN_CYCLES
+        return LOOK_CYCLES + self.at_rest.tokens * of_token
+
+    @property
+    def backward_cycles(self) -> int:
+        """Predicted cycles of the backward pass."""
+        at_rest, words = self.at_rest, self.most_entries * self.at_rest.features
+        of_token = at_rest.operation_cycles("fadds", at_rest.features) + _TOKEN_CYCLES
+        taken = at_rest.tokens * of_token + at_rest.operation_cycles("fmovs", words)
+        return LOOK_CYCLES + taken + at_rest.row_cycles(words)
+
+    def forward(self, table: NDArray[Any], labels: NDArray[Any], *, check: bool = False) -> Result:
+        """Features of tokens on the simulated wafer: (features, tokens), bit for bit.
+
+        Args:
+            table: (entries, features), float32, finite.
+            labels: (tokens,), integers from 0 to the entries.
+            check: look for mistakes of the program.
+
+        Raises:
+            OpenwaferError: shapes, types or labels are others.
+        """
+        at_rest = self.at_rest
+        check_operand("table", table, (self.num_entries, at_rest.num_features), Precision.F32)
+        check_finite("table", table)
+        needed, places = self._entries(labels)
+        with compiled("layers", at_rest.arch, self._params(is_backward=False)).run(
+            check=check
+        ) as run:
+            run["table"], run["labels"] = self._spread(table[needed]), places
+            run.launch("main")
+            return Result(at_rest.collected(run["x"]), cycles_of(run, at_rest.arch))
+
+    def backward(self, dx: NDArray[Any], labels: NDArray[Any], *, check: bool = False) -> Result:
+        """Gradients of the table on the simulated wafer: (entries, features).
+
+        Args:
+            dx: gradients of the features, (features, tokens), float32, finite.
+            labels: as forward.
+            check: look for mistakes of the program.
+
+        Raises:
+            OpenwaferError: shapes, types or labels are others.
+        """
+        at_rest = self.at_rest
+        given = at_rest.spread("DX", dx)
+        needed, places = self._entries(labels)
+        with compiled("layers", at_rest.arch, self._params(is_backward=True)).run(
+            check=check
+        ) as run:
+            run["x"], run["labels"] = given, places
+            run.launch("main")
+            sums = run["table"][:, 0].reshape(at_rest.grid.rows, -1, at_rest.features)
+            by_feature = at_rest.dealing.collected(sums.transpose(0, 2, 1))
+            found = np.zeros((self.num_entries, at_rest.num_features), np.float32)
+            found[needed] = by_feature.T[: len(needed)]
+            return Result(found, cycles_of(run, at_rest.arch))
+
+    def error_bound(self, dx: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+        """Bound of the error of each gradient: ``gamma(n)`` times the sum of magnitudes.
+
+        Args:
+            dx: gradients of the features.
+            labels: of the tokens.
+        """
+        sizes = np.zeros((self.num_entries, self.at_rest.num_features))
+        np.add.at(sizes, labels, np.abs(dx.astype(float)).T)
+        additions = self.at_rest.tokens + self.at_rest.grid.columns
+        return bound_of_sums(sizes, additions, np.dtype(np.float32))
+
+    def _entries(self, labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """Entries that are needed, and on each PE the places of its tokens' among them."""
+        shape, grid = (self.at_rest.num_tokens,), self.at_rest.grid
+        if labels.shape != shape or labels.dtype.kind not in "iu":
+            raise error(
+                "kernel-shape",
+                f"labels are {labels.dtype} of the shape {labels.shape}; the plan is for {shape}",
+                help="give an integer for each token",
+            )
+        wrong = (labels < 0) | (labels >= self.num_entries)
+        if wrong.any():
+            place = int(np.argmax(wrong))
+            raise error(
+                "kernel-label",
+                f"label {labels[place]} of token {place}; the table has {self.num_entries} entries",
+                help=f"give 0 to {self.num_entries - 1}",
+            )
+        needed, places = np.unique(labels, return_inverse=True)
+        padded = np.full(grid.columns * grid.tokens, _NONE, np.int32)
+        padded[: len(labels)] = places
+        return needed, padded.reshape(1, grid.columns, -1).repeat(grid.rows, 0)
+
+    def _spread(self, entries: NDArray[Any]) -> NDArray[Any]:
+        """Each PE's features of entries, entry by entry."""
+        at_rest = self.at_rest
+        padded = np.zeros((self.most_entries, at_rest.num_features), np.float32)
+        padded[: len(entries)] = entries
+        spread = at_rest.dealing.spread(padded.T, at_rest.grid.rows, at_rest.features)
+        by_entry = spread.transpose(0, 2, 1).reshape(at_rest.grid.rows, 1, -1)
+        return by_entry.repeat(at_rest.grid.columns, 1)
+
+    def _params(self, *, is_backward: bool) -> dict[str, Param]:
+        return {
+            **self.at_rest.params,
+            "layer": _LAYER,
+            "length": self.most_entries,
+            "is_backward": is_backward,
+        }
+
+
+def plan_embedding(
+    num_entries: int, shape: tuple[int, int], size: tuple[int, int], *, arch: str = Arch.WSE3
+) -> EmbeddingPlan:
+    """Plan an embedding of tokens at rest.
+
+    Args:
+        num_entries: of the table.
+        shape: features and tokens.
+        size: rows and columns of PEs.
+        arch: ``"wse2"`` or ``"wse3"``.
+
+    Raises:
+        OpenwaferError: it does not fit the fabric or a PE.
+    """
+    if num_entries < 1:
+        raise error("kernel-shape", f"a table of {num_entries} entries", help="give 1 or more")
+    plan = EmbeddingPlan(num_entries, resting(shape, size, arch))
+    if plan.at_rest.tokens > _MOST_TOKENS:
+        columns = ceil(shape[1] / _MOST_TOKENS)
+        raise error(
+            "kernel-tokens",
+            f"{plan.at_rest.tokens} tokens of a PE; it takes up to {_MOST_TOKENS}",
+            help=f"take {columns} columns of PEs or more",
+        )
+    check_fit(plan.at_rest, plan.memory_bytes)
+    return plan
+
+
+def embedding(
+    table: NDArray[Any], labels: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3
+) -> Result:
+    """Entries of a table by the labels of tokens: (features, tokens), bit for bit.
+
+    Args:
+        table: (entries, features), float32, finite.
+        labels: (tokens,), integers from 0 to the entries.
+        size: rows and columns of PEs.
+        arch: ``"wse2"`` or ``"wse3"``.
+
+    Raises:
+        OpenwaferError: shapes, types or labels do not fit, or the rectangle or its memory is too
+            small.
+    """
+    entries, features = shape_of(table)
+    plan = plan_embedding(entries, (features, labels.size), size, arch=arch)
+    return plan.forward(table, labels)

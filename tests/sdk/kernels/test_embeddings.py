@@ -1,0 +1,69 @@
+"""Embeddings of tokens at rest, against numpy."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk.kernels.embeddings import EmbeddingPlan, embedding, plan_embedding
+
+
+def check_embedding(plan: EmbeddingPlan, seed: int) -> None:
+    """Both passes, looking for mistakes, and numpy's."""
+    rng, at_rest = np.random.default_rng(seed), plan.at_rest
+    table = rng.normal(size=(plan.num_entries, at_rest.num_features)).astype(np.float32)
+    dx = rng.normal(size=(at_rest.num_features, at_rest.num_tokens)).astype(np.float32)
+    labels = rng.integers(0, plan.num_entries, at_rest.num_tokens)
+    assert np.array_equal(plan.forward(table, labels, check=True).values, table[labels].T)
+    exact = (labels == np.arange(plan.num_entries)[:, None]).astype(float) @ dx.T.astype(float)
+    found = plan.backward(dx, labels, check=True).values
+    assert (np.abs(found - exact) <= plan.error_bound(dx, labels)).all()
+
+
+PLANS = (plan_embedding(40, (13, 50), (2, 2), arch="wse2"),)
+"""Of more gradients on a row than its queues have room for."""
+
+
+@settings(max_examples=3)
+@given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
+def test_an_embedding_is_numpys_and_its_gradient_up_to_the_bound(
+    plan: EmbeddingPlan, seed: int
+) -> None:
+    check_embedding(plan, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=30)
+@given(st.data())
+def test_embeddings_on_any_rectangle_are_within_their_bounds(data: st.DataObject) -> None:
+    rows, columns = data.draw(st.tuples(*2 * [st.integers(1, 5)]))
+    plan = plan_embedding(
+        data.draw(st.integers(1, 60)),
+        (data.draw(st.integers(rows, 40)), data.draw(st.integers(1, 60))),
+        (rows, columns),
+        arch=data.draw(st.sampled_from(("wse2", "wse3"))),
+    )
+    check_embedding(plan, data.draw(st.integers(0, 2**32 - 1)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["wse2", "wse3"])
+def test_an_embedding_takes_what_its_plan_says(arch: str) -> None:
+    plan = plan_embedding(20, (32, 16), (4, 2), arch=arch)
+    cycles = plan.forward(np.ones((20, 32), np.float32), np.arange(16)).cycles
+    assert abs(cycles - plan.cycles) <= 0.15 * cycles
+    backward = plan.backward(np.ones((32, 16), np.float32), np.arange(16)).cycles
+    assert abs(backward - plan.backward_cycles) <= 0.15 * backward
+
+
+def test_what_cannot_be_embedded_is_refused_in_words() -> None:
+    table = np.ones((4, 2), np.float32)
+    with pytest.raises(OpenwaferError, match="label 4 of token 1; the table has 4 entries"):
+        embedding(table, np.array([0, 4]), (1, 1))
+    with pytest.raises(OpenwaferError, match="0 entries"):
+        plan_embedding(0, (2, 2), (1, 1))
+    with pytest.raises(OpenwaferError, match=r"200 tokens of a PE[^$]*take 2 columns of PEs"):
+        plan_embedding(4, (2, 200), (1, 1))
+    with pytest.raises(OpenwaferError, match="100 features of 120 tokens takes"):
+        plan_embedding(400, (100, 120), (1, 1))
