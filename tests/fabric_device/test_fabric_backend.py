@@ -1,6 +1,6 @@
 """A network trained on the simulated wafer, against torch."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from openwafer.diagnostics import OpenwaferError
 from openwafer.fabric_device import Fabric, FabricOptions
 from openwafer.training.frontends import stream_weights
+from openwafer.training.models.reference_gpt import GptConfig, Mlp
 from openwafer.training.plan_record import Activations
 from openwafer.training.sparsity.packed_linear import pack_linears
 from openwafer.training.stream.stream_options import StreamOptions
@@ -86,6 +87,20 @@ def test_sums_of_activations_stay_there_forward_and_backward(fabric: Fabric) -> 
     assert fabric.report().copies_off == {"_log_softmax": 2}
 
 
+@pytest.mark.parametrize("norm", [nn.RMSNorm, pytest.param(nn.LayerNorm, marks=pytest.mark.slow)])
+def test_norms_and_gates_of_a_transformer_are_computed_on_the_wafer(
+    norm: Callable[..., nn.Module], fabric: Fabric
+) -> None:
+    def built() -> nn.Module:
+        torch.manual_seed(1)
+        mlp = Mlp(GptConfig(hidden_size=HIDDEN, num_heads=1, mlp_size=10))
+        gelu = nn.GELU(approximate="tanh")
+        return model(norm(HIDDEN), mlp, gelu, norm(HIDDEN), nn.Linear(HIDDEN, NUM_CLASSES))
+
+    assert train(built(), fabric) == pytest.approx(train(built(), None), rel=1e-4)
+    assert fabric.report().copies_off == {"_log_softmax": 2}
+
+
 def test_of_sparse_weights_only_what_is_kept_streams(fabric: Fabric) -> None:
     def packed() -> nn.Module:
         built = model()
@@ -121,6 +136,7 @@ class Squashed(nn.Linear):
     ("last", "words"),
     [
         (nn.PReLU(HIDDEN), "'4', a PReLU, is not computed by this device"),
+        (nn.Sequential(nn.RMSNorm(8), nn.RMSNorm(8, eps=1.0)), r"'4\.1', a RMSNorm, is not"),
         (nn.Linear(HIDDEN, 3, dtype=torch.double), r"no kernel for weights of torch\.float64"),
         (Squashed(HIDDEN, 3), "'4', a Squashed, is not computed[^$]*torch's tanh inside it"),
     ],

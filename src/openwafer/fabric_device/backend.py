@@ -12,8 +12,10 @@ from torch.overrides import TorchFunctionMode
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.fabric_device.linear import StreamedPacked, put, streamed_linear
+from openwafer.fabric_device.norm import layer_norm, norm_of, rms_norm
 from openwafer.fabric_device.wafer import Account, Wafer, num_tokens
-from openwafer.sdk.kernels.resident import Resident, ResidentPlan, plan_resident
+from openwafer.sdk.kernels.resident import Resident
+from openwafer.sdk.kernels.resident_plan import Norm, ResidentPlan, plan_resident
 from openwafer.training.metrics.fabric_report import FabricReport
 from openwafer.training.sparsity.packed_linear import PackedLinear
 from openwafer.training.stream.device.layer_backend import LayerCall, LayerKernel, not_computed
@@ -21,7 +23,12 @@ from openwafer.training.stream.stream_options import FabricOptions
 from openwafer.training.torch_private import pytree
 
 _LINEAR: Final = (nn.Linear, PackedLinear)
-_LOCAL: Final = (nn.ReLU, nn.Identity)
+_LOCAL: Final = (nn.ReLU, nn.SiLU, nn.Identity)
+_COMPUTED: Final[Mapping[Any, Callable[..., Any]]] = {
+    F.linear: streamed_linear,
+    F.rms_norm: rms_norm,
+    F.layer_norm: layer_norm,
+}
 _CONTAINERS: Final = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
@@ -30,8 +37,9 @@ class Fabric:
 
     It is a backend of :class:`~openwafer.training.stream.stream_options.StreamOptions`: weights
     stream in from the parameter store, and gradients of weights out. Layers are linear ones with or
-    without bias, and modules made of them, of ReLU and of sums of two activations; another one is
-    refused by its name, unless `host` of the options has it.
+    without bias, norms of one shape, and modules made of them, of ReLU, SiLU, GELU, sums and
+    products of two activations; another one is refused by its name, unless `host` of the options
+    has it.
 
     Args:
         options: the rectangle, and what is left to the host.
@@ -45,6 +53,7 @@ class Fabric:
         self.options = options
         self.account = Account()
         self.most_features = 1
+        self.norm: Norm | None = None
         self._wafers: dict[int, Wafer] = {}
         self._num_tokens = num_tokens
         self._plan(num_tokens or options.columns)
@@ -94,7 +103,7 @@ class Fabric:
         options = self.options
         return plan_resident(
             (options.rows, options.columns), tokens, self.most_features,
-            arch=options.generation, num_ports=options.ports,
+            arch=options.generation, num_ports=options.ports, norm=self.norm,
         )  # fmt: skip
 
     def _check(self, name: str, module: nn.Module) -> None:
@@ -104,10 +113,19 @@ class Fabric:
                 raise not_computed(name, module, f"weights of {module.weight.dtype}")
             if isinstance(module, PackedLinear):
                 module.other_product = StreamedPacked(self, name, module)
-        elif isinstance(module, nn.Dropout) and module.p == 0:
-            return
-        elif not isinstance(module, (*_LOCAL, *_CONTAINERS)) and not list(module.children()):
+        elif isinstance(module, nn.RMSNorm | nn.LayerNorm):
+            self._check_norm(name, module)
+        elif not _is_local(module) and not list(module.children()):
             raise not_computed(name, module, f"a {type(module).__name__}")
+
+    def _check_norm(self, name: str, module: nn.RMSNorm | nn.LayerNorm) -> None:
+        norm = norm_of(module)
+        if norm is None:
+            raise not_computed(name, module, "norms of several dims, or without scales or shifts")
+        if self.norm not in (None, norm):
+            raise not_computed(name, module, f"{norm} beside {self.norm}")
+        self.norm = norm
+        self.most_features = max(self.most_features, norm.num_features)
 
 
 @dataclass
@@ -151,6 +169,15 @@ class _OnFabric:
         return not_computed(self.layer, self.module, f"torch's {function} inside it")
 
 
+def _is_local(module: nn.Module) -> bool:
+    """Whether a PE computes it of its own values."""
+    if isinstance(module, nn.Dropout):
+        return module.p == 0
+    if isinstance(module, nn.GELU):
+        return module.approximate == "tanh"
+    return isinstance(module, (*_LOCAL, *_CONTAINERS))
+
+
 def _check_call(call: LayerCall) -> None:
     for value in pytree.tree_leaves((call.args, call.kwargs)):
         if isinstance(value, torch.Tensor) and value.dtype not in (torch.float32, torch.int64):
@@ -178,6 +205,7 @@ class _Streaming(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if func is F.linear:
-            return streamed_linear(self._backend, self._layer, *args, **(kwargs or {}))
+        computed = _COMPUTED.get(func)
+        if computed is not None:
+            return computed(self._backend, self._layer, *args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from openwafer.fabric_device.on_wafer import OnWafer
 from openwafer.fabric_device.wafer import Account, Wafer
-from openwafer.sdk.kernels.resident import ResidentPlan, Weights
+from openwafer.sdk.kernels.resident_plan import ResidentPlan, Weights
 from openwafer.sdk.kernels.sparse_tiles import Ints
 from openwafer.training.sparsity.packed_linear import PackedLinear
 

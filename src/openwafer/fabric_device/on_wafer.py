@@ -5,7 +5,9 @@ from typing import Any, Final
 
 import torch
 
-from openwafer.fabric_device.wafer import Resting
+from openwafer.fabric_device.wafer import Resting, Wafer
+from openwafer.sdk.kernels.resident import Resident
+from openwafer.sdk.kernels.resident_plan import Activation
 from openwafer.training.torch_private import pytree
 
 aten = torch.ops.aten
@@ -14,8 +16,9 @@ aten = torch.ops.aten
 class OnWafer(torch.Tensor):
     """A tensor (..., features) of float32 whose values are on a wafer.
 
-    Views of the same features stay there, and so do sums of two, rectified values and their
-    gradients. Any other operator has the values copied off, once, and computes on the host.
+    Views of the same features stay there, and so do sums and products of two, values of ReLU, SiLU
+    and GELU (that of a tanh), and their gradients. Any other operator has the values copied off,
+    once, and computes on the host.
 
     Attributes:
         rest: the activation.
@@ -47,8 +50,8 @@ class OnWafer(torch.Tensor):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         local = _LOCAL.get(func)
-        if local is not None and not kwargs:
-            made = local(*args)
+        if local is not None:
+            made = local(*args, **(kwargs or {}))
             if made is not None:
                 return cls.of(made)
         if func in _VIEWS:
@@ -68,31 +71,71 @@ class OnWafer(torch.Tensor):
         return func(*args, **kwargs)
 
 
-def _add(a: Any, b: Any) -> Resting | None:
-    if not (isinstance(a, OnWafer) and isinstance(b, OnWafer) and a.shape == b.shape):
-        return None
-    wafer = a.rest.wafer
-    return wafer.made(wafer.resident.add(a.rest.activation, b.rest.activation), a.shape)
+def _rested(value: Any, wafer: Wafer) -> Activation:
+    """The activation of a tensor, which is put on the wafer if it is not there."""
+    rest: Resting = value.rest if isinstance(value, OnWafer) else wafer.rest(value)
+    return rest.activation
 
 
-def _relu(x: OnWafer) -> Resting:
-    wafer = x.rest.wafer
-    return wafer.made(wafer.resident.relu(x.rest.activation), x.shape)
+def _made(like: OnWafer, activation: Activation) -> Resting:
+    return like.rest.wafer.made(activation, like.shape)
+
+
+def _both(function: Callable[..., Activation]) -> Callable[..., Resting | None]:
+    """A function of two activations of one shape."""
+
+    def local(a: Any, b: Any, *, alpha: float = 1) -> Resting | None:
+        are_there = isinstance(a, OnWafer) and isinstance(b, OnWafer)
+        if not are_there or a.shape != b.shape or alpha != 1:
+            return None
+        return _made(a, function(a.rest.wafer.resident, a.rest.activation, b.rest.activation))
+
+    return local
+
+
+def _one(function: Callable[..., Activation]) -> Callable[..., Resting | None]:
+    """A function of each value."""
+
+    def local(x: OnWafer) -> Resting:
+        return _made(x, function(x.rest.wafer.resident, x.rest.activation))
+
+    return local
+
+
+def _delta(function: Callable[..., Activation]) -> Callable[..., Resting | None]:
+    """The gradient of such a function, from that of its result and from what the forward kept."""
+
+    def local(dy: Any, kept: Any) -> Resting | None:
+        if not isinstance(kept, OnWafer):
+            return None
+        wafer = kept.rest.wafer
+        dx = function(wafer.resident, kept.rest.activation, _rested(dy, wafer))
+        return _made(kept, dx)
+
+    return local
 
 
 def _relu_delta(dy: Any, y: Any, threshold: float) -> Resting | None:
-    if threshold != 0 or not isinstance(y, OnWafer):
-        return None
-    wafer = y.rest.wafer
-    gradient = dy.rest if isinstance(dy, OnWafer) else wafer.rest(dy)
-    made = wafer.resident.relu_delta(y.rest.activation, gradient.activation)
-    return wafer.made(made, y.shape)
+    return _delta(Resident.relu_delta)(dy, y) if threshold == 0 else None
+
+
+def _gelu(x: OnWafer, *, approximate: str = "none") -> Resting | None:
+    return _one(Resident.gelu)(x) if approximate == "tanh" else None
+
+
+def _gelu_delta(dy: Any, x: Any, *, approximate: str = "none") -> Resting | None:
+    return _delta(Resident.gelu_delta)(dy, x) if approximate == "tanh" else None
 
 
 _LOCAL: Final[Mapping[Any, Callable[..., Resting | None]]] = {
-    aten.add.Tensor: _add,
-    aten.relu.default: _relu,
+    aten.add.Tensor: _both(Resident.add),
+    aten.mul.Tensor: _both(Resident.multiply),
+    aten.relu.default: _one(Resident.relu),
     aten.threshold_backward.default: _relu_delta,
+    aten.silu.default: _one(Resident.silu),
+    aten.silu_backward.default: _delta(Resident.silu_delta),
+    aten.gelu.default: _gelu,
+    aten.gelu_backward.default: _gelu_delta,
 }
 _VIEWS: Final = frozenset(
     (

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from openwafer.sdk.kernels.resident import Pass
+from openwafer.sdk.kernels.resident_plan import Pass
 from openwafer.training.metrics.fabric_report import LayerPass
 
 

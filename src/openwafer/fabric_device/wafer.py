@@ -13,7 +13,8 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.fabric_device.report import Tally
-from openwafer.sdk.kernels.resident import Activation, Resident
+from openwafer.sdk.kernels.resident import Resident
+from openwafer.sdk.kernels.resident_plan import Activation
 
 Refusal: TypeAlias = Callable[[str], OpenwaferError]
 """Makes the error of a torch function that reads an activation inside a layer."""
@@ -79,6 +80,14 @@ class Resting:
             values = self.wafer.resident.values(self.activation)
             # By numpy, so that autograd does not take it for a change of the tensor.
             self.plain.numpy()[...] = values.T.reshape(self.plain.shape)
+
+
+class Room:
+    """Activations without a tensor, whose room is given back when nothing refers to this."""
+
+    def __init__(self, wafer: "Wafer", *activations: Activation) -> None:
+        for activation in activations:
+            finalize(self, wafer.resident.release, activation)
 
 
 class Wafer:

@@ -10,14 +10,17 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.kernels.precision import bound_of_products
-from openwafer.sdk.kernels.resident import Resident, Weights, plan_resident
+from openwafer.sdk.kernels.resident import Resident
+from openwafer.sdk.kernels.resident_plan import Norm, Weights, plan_resident
 
 TOKENS, FIRST, HIDDEN, LAST = 6, 9, 13, 5
 
 
 @pytest.fixture(scope="module", params=["wse3", pytest.param("wse2", marks=pytest.mark.slow)])
 def wafer(request: pytest.FixtureRequest) -> Iterator[Resident]:
-    resident = Resident(plan_resident((3, 2), TOKENS, HIDDEN, arch=request.param, num_ports=2))
+    options: dict[str, Any] = {"arch": request.param, "num_ports": 2}
+    norm = Norm(HIDDEN, 1e-5, has_mean=True)
+    resident = Resident(plan_resident((3, 2), TOKENS, HIDDEN, norm=norm, **options))
     yield resident
     resident.close()
 
@@ -77,6 +80,24 @@ def test_activations_stay_between_layers_of_different_shapes(wafer: Resident) ->
     found = np.zeros(w2.shape, np.float32)
     found[entries.row, entries.col] = wafer.gradient(layers[1], hidden, dy)
     check(np.where(w2 != 0, found, wafer.values(dy) @ on_host.T), wafer.values(dy), on_host.T)
+
+
+def test_layers_beside_products_are_numpys(wafer: Resident) -> None:
+    x, dy, scales = normal(HIDDEN, TOKENS), normal(HIDDEN, TOKENS, seed=1), normal(2, HIDDEN)
+    held, given = wafer.hold(x), wafer.hold(dy)
+    share = 1 / (1 + np.exp(-x.astype(np.float64)))
+    assert np.allclose(wafer.values(wafer.silu(held)), x * share, atol=1e-5)
+    slope = share * (1 + x * (1 - share))
+    assert np.allclose(wafer.values(wafer.silu_delta(held, given)), dy * slope, atol=1e-5)
+    assert (wafer.values(wafer.multiply(held, given)) == x * dy).all()
+    made = wafer.normalise(held, scales)
+    normed = (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5)
+    assert np.allclose(wafer.values(made.y), normed * scales[:1].T + scales[1:].T, atol=1e-5)
+    dx, gradients = wafer.normalise_delta(made, given)
+    assert np.allclose(gradients, [(dy * normed).sum(1), dy.sum(1)], atol=1e-5)
+    of_scaled = dy * scales[:1].T
+    part = of_scaled - of_scaled.mean(0) - normed * (of_scaled * normed).mean(0)
+    assert np.allclose(wafer.values(dx), part / np.sqrt(x.var(0) + 1e-5), atol=1e-5)
 
 
 def test_only_weights_that_are_stored_enter_and_take_cycles(wafer: Resident) -> None:

@@ -2,283 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import ceil
-from typing import Any, Final, Self
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.door.compiled import QUIET, Param
-from openwafer.sdk.fabric import Edge, Port, Side
-from openwafer.sdk.kernels.precision import Precision
-from openwafer.sdk.kernels.products import tile_length
-from openwafer.sdk.kernels.running import (
-    MEMORY_BYTES,
-    check_finite,
-    check_rectangle,
-    compiled,
-    cycles_of,
-    known_arch,
+from openwafer.sdk.door.compiled import QUIET
+from openwafer.sdk.kernels.resident_plan import (
+    Activation,
+    Norm,
+    Normalised,
+    Pass,
+    ResidentPlan,
+    Weights,
 )
-from openwafer.sdk.kernels.sparse_tiles import Dealing, Ints, canonical, in_turns
-from openwafer.sdk.kernels.streamed import all_stored
+from openwafer.sdk.kernels.running import check_finite, compiled, cycles_of
+from openwafer.sdk.kernels.sparse_tiles import in_turns
 from openwafer.sdk.kernels.weight_streams import WeightStreams, Words
 
-_IN_COLOR: Final = 0
-_OUT_COLORS: Final = range(7, 15)
-"""On which gradients of weights leave, one for each row of a port."""
-_DEPTH: Final = 4
-_PLACE_WORDS: Final = 2
+_PLACE_WORDS = 2
 """Of memory, of an element."""
-_SIMD: Final = 4
-"""Tokens of a PE are a multiple of it."""
-_CODE_BYTES: Final = 12 * 1024
-"""Kept for the code of all passes, the stack and what the host's copies need."""
-
-
-@dataclass(frozen=True)
-class Activation:
-    """Values of some features and all tokens, which lie on the wafer.
-
-    Attributes:
-        first: place in the arena of each PE, in panels: the tokens of a feature.
-        features: how many; they are dealt to the rows of PEs in turns.
-        panels: of a PE.
-    """
-
-    first: int
-    features: int
-    panels: int
-
-
-@dataclass(frozen=True)
-class Pass:
-    """What a pass over a layer took.
-
-    Attributes:
-        name: ``"forward"``, ``"delta"``, ``"gradient"``, or the local function's.
-        cycles: from the first PE's start to the last one's end.
-        entered: wavelets that entered through the ports.
-        left: wavelets that left by them.
-        stream_cycles: in which they pass the port that has most of them.
-    """
-
-    name: str
-    cycles: int
-    entered: int = 0
-    left: int = 0
-    stream_cycles: int = 0
-
-
-@dataclass(frozen=True)
-class ResidentPlan:
-    """A rectangle of PEs that holds activations of so many tokens, before anything is compiled.
-
-    Features are dealt to rows of PEs in turns, tokens lie in columns. What a PE's memory has beside
-    code and buffers is an arena of panels, the tokens of one feature.
-
-    Attributes:
-        rows: of PEs.
-        columns: of PEs.
-        num_tokens: of all columns.
-        num_ports: by which weights enter, and gradients of weights leave.
-        most_features: of a layer.
-        arch: the generation.
-    """
-
-    rows: int
-    columns: int
-    num_tokens: int
-    num_ports: int
-    most_features: int
-    arch: Arch
-
-    @property
-    def tokens(self) -> int:
-        """Of a PE, with what is padded."""
-        return tile_length(self.num_tokens, self.columns, _SIMD)
-
-    @property
-    def band(self) -> int:
-        """Rows whose weights enter by one port."""
-        return ceil(self.rows / self.num_ports)
-
-    @property
-    def own_features(self) -> int:
-        """Weights of an output that a PE may meet, that of the bias among them."""
-        return ceil(self.most_features / self.rows) + 1
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes of a PE for code, parts of sums and gradients on their way."""
-        waiting = 2 * (_DEPTH * self.tokens + 1) + self.tokens
-        return _CODE_BYTES + 4 * (waiting + 2 * self.own_features)
-
-    @property
-    def num_panels(self) -> int:
-        """Of a PE's arena."""
-        return max(0, (MEMORY_BYTES - self.buffer_bytes) // (4 * self.tokens))
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of a PE's 48 KB that are taken, with those that are kept for code."""
-        return self.buffer_bytes + 4 * self.tokens * self.num_panels
-
-    @property
-    def edge(self) -> Edge:
-        """Its ports, the first rows of PEs of all bands."""
-        return Edge(
-            tuple(
-                Port(
-                    f"weights {y}", 0, y, Side.WEST, into=(_IN_COLOR,),
-                    out=tuple(_OUT_COLORS[: min(self.band, self.rows - y)]),
-                )
-                for y in range(0, self.rows, self.band)
-            )
-        )  # fmt: skip
-
-    @property
-    def params(self) -> dict[str, Param]:
-        """Of its program."""
-        return {
-            "rows": self.rows,
-            "columns": self.columns,
-            "band": self.band,
-            "tokens": self.tokens,
-            "depth": _DEPTH,
-            "most_features": self.own_features,
-            "arena_elements": self.num_panels * self.tokens,
-        }
-
-    def panels_of(self, features: int) -> int:
-        """Panels of a PE that an activation takes."""
-        return ceil(features / self.rows)
-
-
-def plan_resident(
-    size: tuple[int, int],
-    num_tokens: int,
-    most_features: int,
-    *,
-    arch: str = Arch.WSE3,
-    num_ports: int | None = None,
-) -> ResidentPlan:
-    """Plan a rectangle of PEs on which activations stay.
-
-    Args:
-        size: rows and columns of PEs.
-        num_tokens: a multiple of the columns.
-        most_features: of a layer's inputs and outputs.
-        arch: ``"wse2"`` or ``"wse3"``.
-        num_ports: None takes the fewest.
-
-    Raises:
-        OpenwaferError: the fabric has no room for it, tokens do not divide, or ports are too few
-            or too many.
-    """
-    generation = known_arch(arch)
-    rows, columns = size
-    check_rectangle(rows, columns, generation)
-    if num_tokens < 1 or num_tokens % columns:
-        raise error(
-            "kernel-tokens",
-            f"{num_tokens} tokens on {columns} columns of PEs",
-            help=f"give a multiple of {columns} tokens, or another rectangle",
-        )
-    least = ceil(rows / len(_OUT_COLORS))
-    ports = least if num_ports is None else num_ports
-    if not least <= ports <= rows:
-        raise error(
-            "kernel-ports",
-            f"{ports} ports for {rows} rows of PEs; gradients of {len(_OUT_COLORS)} rows leave by "
-            "one",
-            help=f"give {least} to {rows} ports",
-        )
-    plan = ResidentPlan(rows, columns, num_tokens, ports, most_features, generation)
-    if plan.num_panels <= plan.panels_of(most_features):
-        raise error(
-            "kernel-memory",
-            f"{plan.tokens} tokens of {plan.panels_of(most_features)} features take "
-            f"{4 * plan.tokens * plan.panels_of(most_features):,} bytes of a PE, whose "
-            f"{MEMORY_BYTES:,} have {max(0, MEMORY_BYTES - plan.buffer_bytes):,} beside code and "
-            "buffers",
-            help="spread them over more PEs, or give fewer tokens at a time",
-        )
-    return plan
-
-
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """The pattern of a layer's weights, as they stream in to a rectangle.
-
-    A bias is the weight of a feature whose tokens are all 1, which each PE has.
-
-    Attributes:
-        streams: of the weights, with the bias as their last column where there is one.
-        without_bias: of the weights alone.
-        has_bias: whether there is one.
-    """
-
-    streams: WeightStreams
-    without_bias: WeightStreams
-    has_bias: bool
-
-    @classmethod
-    def of(cls, weight: Any, plan: ResidentPlan, *, has_bias: bool) -> Self:
-        """Those of a pattern.
-
-        Args:
-            weight: (outputs, features), float32: an array, of which all elements stream in, or a
-                sparse matrix of scipy, of which what is stored does.
-            plan: of the rectangle.
-            has_bias: whether a bias is added.
-        """
-        matrix = canonical(all_stored(weight), Precision.F32)
-        outputs, features = matrix.shape
-        by_features, by_outputs = in_turns(features, plan.rows), in_turns(outputs, plan.rows)
-        rest = plan.rows, plan.band, Precision.F32
-        alone = WeightStreams(matrix, by_features, by_outputs, *rest)
-        if not has_bias:
-            return cls(alone, alone, has_bias)
-        ones = np.ones((outputs, 1), np.float32)
-        both = scipy.sparse.csr_array(scipy.sparse.hstack([matrix, ones], format="csr"))
-        place = np.append(by_features.place, by_features.length)
-        # On the row of PEs that has the fewest weights.
-        counts = np.bincount(by_features.part[matrix.indices], minlength=plan.rows)
-        part = np.append(by_features.part, np.argmin(counts))
-        dealt = Dealing(part, place, by_features.length + 1)
-        return cls(WeightStreams(both, dealt, by_outputs, *rest), alone, has_bias)
-
-    @cached_property
-    def rows(self) -> tuple[Ints, ...]:
-        """Of each row of PEs its weights, in the order in which they enter."""
-        return tuple(self.streams.of_row(row) for row in range(self.streams.rows))
-
-    @cached_property
-    def is_of_bias(self) -> NDArray[np.bool_]:
-        """Which of the values of `streams` are the bias."""
-        matrix = self.streams.matrix
-        of_bias: NDArray[np.bool_] = matrix.indices == matrix.shape[1] - 1
-        return of_bias if self.has_bias else np.zeros_like(of_bias)
-
-    def values(self, data: NDArray[np.float32], bias: NDArray[np.float32] | None) -> Any:
-        """Values of `streams`: of the weights that are stored, and of the bias."""
-        if bias is None:
-            return data
-        values = np.empty(self.streams.matrix.nnz, np.float32)
-        values[self.is_of_bias], values[~self.is_of_bias] = bias, data
-        return values
-
-    def places(self, first: int, panel_words: int) -> Ints:
-        """Of features in a PE's arena, in words; the ones lie in its first panel."""
-        places = (first + self.streams.by_features.place) * panel_words
-        if self.has_bias:
-            places[-1] = 0
-        return places
 
 
 @dataclass(eq=False)
@@ -318,7 +62,9 @@ class Resident:
         Raises:
             OpenwaferError: ``kernel-memory``, there is none.
         """
-        panels = self.plan.panels_of(features)
+        return self._reserve(self.plan.panels_of(features), features)
+
+    def _reserve(self, panels: int, features: int) -> Activation:
         for number, (first, length) in enumerate(self._free):
             if length >= panels:
                 self._free[number] = (first + panels, length - panels)
@@ -425,6 +171,86 @@ class Resident:
     def relu_delta(self, y: Activation, dy: Activation) -> Activation:
         """Gradient of what :meth:`relu` gave `y` for."""
         return self._local("relu_delta", y, dy)
+
+    def multiply(self, a: Activation, b: Activation) -> Activation:
+        """The product of two, element by element."""
+        return self._local("multiply", a, b)
+
+    def silu(self, x: Activation) -> Activation:
+        """Each value times its logistic function."""
+        return self._local("silu", x)
+
+    def silu_delta(self, x: Activation, dy: Activation) -> Activation:
+        """Gradient of what :meth:`silu` was given."""
+        return self._local("silu_delta", x, dy)
+
+    def gelu(self, x: Activation) -> Activation:
+        """GELU by a tanh of each value."""
+        return self._local("gelu", x)
+
+    def gelu_delta(self, x: Activation, dy: Activation) -> Activation:
+        """Gradient of what :meth:`gelu` was given."""
+        return self._local("gelu_delta", x, dy)
+
+    def normalise(self, x: Activation, scales: NDArray[np.float32]) -> Normalised:
+        """The plan's norm of an activation.
+
+        Args:
+            x: of as many features.
+            scales: of features; with a mean, also their shifts: (1 or 2, features).
+        """
+        panels = self._number_panels
+        kept = self.reserve(x.features), self._reserve(panels, x.features)
+        roots, y = self._reserve(1, x.features), self.reserve(x.features)
+        self._launch("look", self._at(kept[1]))
+        self._run.write("window", self._of_features(scales))
+        self._launch("norm", *map(self._at, (x, kept[1], kept[0], roots, y)))
+        self._end("norm")
+        return Normalised(y, *kept, roots)
+
+    def normalise_delta(
+        self, made: Normalised, dy: Activation
+    ) -> tuple[Activation, NDArray[np.float32]]:
+        """Gradients of what :meth:`normalise` was given: of x, and of scales and shifts."""
+        dx, dscales = self.reserve(dy.features), self._reserve(self._number_panels, dy.features)
+        operands = dy, made.scales, made.normal, made.roots, dx, dscales
+        self._launch("norm_delta", *map(self._at, operands))
+        self._end("norm_delta")
+        gradients = np.zeros((2 if self._norm.has_mean else 1, dy.features), np.float32)
+        for number, of_features in enumerate(gradients):
+            self._take(of_features, self._at(dscales) + number * dy.panels, dy)
+        self.release(dscales)
+        return dx, gradients
+
+    def _take(self, found: NDArray[np.float32], first: int, dy: Activation) -> None:
+        """Let sums of numbers of features leave by the ports."""
+        plan, ports = self.plan, self.plan.edge.ports
+        self._launch("give", first, dy.panels)
+        left = [0] * len(ports)
+        for row in range(plan.rows):
+            number, in_band = divmod(row, plan.band)
+            color = ports[number].out[in_band]
+            taken = self._run.receive_port(ports[number].name, dy.panels, np.float32, color=color)
+            found[row :: plan.rows] = taken[: len(found[row :: plan.rows])]
+            left[number] += dy.panels
+        self._end("give", left=left)
+
+    @property
+    def _norm(self) -> Norm:
+        assert self.plan.norm is not None
+        return self.plan.norm
+
+    @property
+    def _number_panels(self) -> int:
+        """Panels that have two numbers of each feature."""
+        return ceil(2 * self.plan.panels_of(self._norm.num_features) / self.plan.tokens)
+
+    def _of_features(self, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Numbers of features on all PEs of their rows: (rows, columns, numbers)."""
+        plan, num_features = self.plan, numbers.shape[1]
+        dealing, length = in_turns(num_features, plan.rows), plan.panels_of(num_features)
+        dealt = [dealing.spread(one, plan.rows, length) for one in numbers]
+        return np.concatenate(dealt, axis=1)[:, None].repeat(plan.columns, 1)
 
     def _local(self, function: str, *operands: Activation) -> Activation:
         """What a PE computes of its own values: one of the operands' shape."""
