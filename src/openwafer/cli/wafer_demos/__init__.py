@@ -16,6 +16,7 @@ DEMOS: Final = {
     "life": "the game of life: a cell on each PE, eight neighbours by four messages",
     "lookup": "cross-sections for Monte Carlo transport: particles are sorted to bands of energy",
     "porous": "flow through a porous medium: conjugate gradients without a matrix",
+    "tlr": "a seismic operator of tiles of low rank times a wavefield",
     "wave": "a seismic shot: a 25-point stencil, a column of cells on each PE",
 }
 """Name to what is shown. Each is a module of this name with ``run(arch)``."""
