@@ -137,8 +137,9 @@ class _FirstCall:
             raise error(
                 "estimator-keras",
                 f"model_fn constructs a {kind.__name__} of Keras",
-                notes=("Keras has all weights of a model in one place, and no layer its own",),
-                help="construct modules and optimizers of torch, such as torch.nn.Linear",
+                notes=("layers of Keras have constructors that make something in every call",),
+                help="construct modules and optimizers of torch, such as torch.nn.Linear; a model "
+                "of Keras streams in a loop of your own, by openwafer.stream_weights",
             )
         found = blank()
         one = Made(found, {})

@@ -32,6 +32,7 @@ from openwafer.training.frontends.loop.hooks import (
     check_last,
     is_in_own_step,
 )
+from openwafer.training.frontends.loop.keras_trees import hang_layers
 from openwafer.training.frontends.loop.loop_systems import (
     BegunLoop,
     LoopHome,
@@ -112,6 +113,7 @@ def stream_weights(  # noqa: PLR0913 - keywords, each with a default but one
     where = None if folder is None else path_of(folder, "folder")
     memory_bytes = bytes_of(device_memory, "device_memory")
     _check_not_streamed(model)
+    hang_layers(model)
     check_streamable(model)
     chosen = options or StreamOptions()
     optimizers = optimizers_of(optimizer)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from pickle import PicklingError
-from types import CellType, FunctionType, MethodType, ModuleType
+from types import CellType, FunctionType, MethodType
 from typing import Any, Final
 
 import torch
@@ -162,7 +162,6 @@ REFUSALS: Final = (
 )
 _TREATED_KINDS: Final = (
     type,
-    ModuleType,
     FunctionType,
     MethodType,
     CellType,
