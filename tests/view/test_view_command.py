@@ -15,6 +15,7 @@ from openwafer.sdk.host.journal import read
 from openwafer.sdk.program import FILE_NAME
 from openwafer.sdk.program import file as programs
 from openwafer.trace import Trace
+from openwafer.view.training_run import live_training
 from tests.cli.command import Done, run_command
 from tests.training.metrics.synthetic_run import write_run
 from tests.view.recorded_runs import RecordedRun
@@ -81,6 +82,13 @@ def test_a_training_run_opens_with_its_report_and_trace(tmp_path: Path) -> None:
     text = (tmp_path / "t.html").read_text(encoding="utf-8")
     assert 'sandbox srcdoc="' in text
     assert "&lt;!doctype html&gt;" in text.lower()
+    live = live_training(tmp_path / "run")
+    before, (shown, is_over) = live.stamp(), live.open()
+    assert shown.report is not None
+    assert not is_over
+    with (tmp_path / "run" / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write("\n")
+    assert live.stamp() != before
 
 
 def cut(run: RecordedRun, name: str, folder: Path) -> Path:

@@ -12,7 +12,9 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.debug import Console, Stand, stand_of
 from openwafer.sdk.host import core_file
 from tests.cli.command import run_command
+from tests.sdk.debug.dap_client import RefusedError, begun
 from tests.sdk.debug.running_sum import debugger_of, ran
+from tests.sdk.debug.serving import served
 
 
 @pytest.fixture(scope="module", params=Arch)
@@ -58,6 +60,20 @@ def test_the_console_looks_and_refuses_to_go(stand: Stand) -> None:
     for command in ("continue", "back", "break 3", "set half = 1", "came-from", "cycle 3"):
         told = answer(console, command)
         assert f"the moment at cycle {stand.halt.cycle}: it is looked at" in told, command
+
+
+def test_an_editor_looks_and_is_refused_to_go(stand: Stand) -> None:
+    with served(lambda _asked: stand) as (client, _):
+        begun(client, {})
+        assert client.go("configurationDone")["reason"] == "exception"
+        (made,) = client.ask(
+            "setBreakpoints", source={"name": "pe.csl"}, breakpoints=[{"line": 20}]
+        )["breakpoints"]
+        assert "it is looked at" in made["message"]
+        assert client.ask("evaluate", expression="half")["result"] == "2.5"
+        for command in ("continue", "stepIn", "stepBack", "reverseContinue"):
+            with pytest.raises(RefusedError, match="does not go on, go back or change"):
+                client.ask(command, threadId=1)
 
 
 def test_the_command_finds_the_program_beside(

@@ -259,24 +259,21 @@ class Adapter:
         yield self._stopped(debugger.go_back())
 
     def _on_stepIn(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
-        pe = self._pe(arguments)
-        yield {}
-        yield self._stopped(self._run.step(pe))
+        return self._gone(arguments, Debugger.step)
 
     def _on_next(self, arguments: Message) -> Iterator[Message]:
-        pe = self._pe(arguments)
-        yield {}
-        yield self._stopped(self._run.step_over(pe))
+        return self._gone(arguments, Debugger.step_over)
 
     def _on_stepOut(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
-        pe = self._pe(arguments)
-        yield {}
-        yield self._stopped(self._run.step_out(pe))
+        return self._gone(arguments, Debugger.step_out)
 
     def _on_stepBack(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
-        pe = self._pe(arguments)
+        return self._gone(arguments, Debugger.step_back)
+
+    def _gone(self, arguments: Message, step: Callable[[Debugger, int], Halt]) -> Iterator[Message]:
+        run, pe = self._run, self._pe(arguments)
         yield {}
-        yield self._stopped(self._run.step_back(pe))
+        yield self._stopped(step(run, pe))
 
     def _on_pause(self, _arguments: Message) -> Iterator[Message]:
         # The run stands by now.

@@ -277,9 +277,9 @@ class Console(cmd.Cmd):
         """memory ADDRESS [, WORDS]: words of memory from a byte address on, as &data + 4."""
         self._look_at("memory", rest)
 
-    def do_code(self, _rest: str) -> None:
+    def do_code(self, rest: str) -> None:
         """code: instructions of the function around its present place, as the IR has them."""
-        self._look_at("code", _rest)
+        self._look_at("code", rest)
 
     def do_came_from(self, rest: str) -> None:
         """came-from [COLOR]: where the last wavelets that came to the PE were sent."""
