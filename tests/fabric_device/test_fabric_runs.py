@@ -14,6 +14,7 @@ from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics import load_run
 from openwafer.training.metrics.report import write_report
+from openwafer.training.models import GptConfig
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.config_sections import (
@@ -51,6 +52,19 @@ def config_of(data: TinyData, folder: Path, **changed: Any) -> RunConfig:
         "schedule": ScheduleConfig("constant", {"num_warm_up_steps": 1}),
     }
     return replace(config, **on_fabric | changed)
+
+
+GPT = GptConfig(
+    hidden_size=8,
+    num_layers=2,
+    num_heads=2,
+    mlp_size=12,
+    context_length=32,
+    has_tied_embeddings=False,
+)
+IN_PARTS = StreamingConfig(
+    device="fabric", layers=("layers.*.attention.*", "layers.*.mlp", "layers.*_norm")
+)
 
 
 def on_cpu(config: RunConfig) -> RunConfig:
@@ -93,6 +107,28 @@ def test_a_run_that_goes_on_has_the_same_bits(
     run = Session(config.folder / "tiny", ["steps=4"], console=quiet(), trusts_code=True)
     result = run.resume()
     assert differing(result, unbroken) == []
+
+
+SMALL: dict[str, Any] = {"model": GPT, "fabric": replace(FABRIC, columns=1)}
+LARGE: dict[str, Any] = {
+    "model": replace(GPT, hidden_size=64, num_heads=4, mlp_size=192),
+    "fabric": replace(FABRIC, rows=16, columns=16),
+    "batch": BatchConfig(size=4, sequence_length=32),
+    "steps": 20,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [SMALL, LARGE], ids=["2 PEs", "256 PEs"])
+def test_a_transformer_has_the_losses_of_the_cpu(
+    data: TinyData, tmp_path: Path, sizes: dict[str, Any]
+) -> None:
+    runs = [config_of(data, tmp_path / name, **sizes | {"streaming": IN_PARTS}) for name in "ab"]
+    losses = []
+    for config in (runs[0], on_cpu(runs[1])):
+        train_quietly(config)
+        losses.append([row.loss for row in load_run(config.folder / "tiny").metrics.rows])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 @pytest.mark.slow
