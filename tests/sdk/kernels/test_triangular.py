@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
 from openwafer.sdk.kernels import TriangularPlan
+from tests.tables import case
 
 
 def system(order: int, num_columns: int, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -73,9 +74,22 @@ def test_both_triangles_and_a_vector_are_solved_as_by_scipy(is_lower: bool) -> N
 
 
 @pytest.mark.parametrize("arch", ["wse2", "wse3"])
-def test_a_triangular_system_takes_what_its_plan_says(arch: str) -> None:
-    plan = kernels.plan_triangular(32, 16, (4, 4), arch=arch)
-    cycles = plan.run(*system(32, 16, 1)).cycles
+@pytest.mark.parametrize(
+    ("order", "num_columns", "size"),
+    [
+        case(32, 16, (4, 4), by_default=True),
+        case(8, 16, (4, 2), by_default=True),
+        case(64, 32, (4, 4), by_default=False),
+        case(20, 40, (3, 2), by_default=False),
+        case(100, 20, (5, 5), by_default=False),
+        case(24, 24, (3, 1), by_default=False),
+    ],
+)
+def test_a_triangular_system_takes_what_its_plan_says(
+    order: int, num_columns: int, size: tuple[int, int], arch: str
+) -> None:
+    plan = kernels.plan_triangular(order, num_columns, size, arch=arch)
+    cycles = plan.run(*system(order, num_columns, 1)).cycles
     assert abs(cycles - plan.cycles) <= 0.1 * plan.cycles
 
 

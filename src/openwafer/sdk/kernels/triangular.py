@@ -34,8 +34,12 @@ _STEP_CYCLES: Final = 55
 """Of those around a step of a PE with B."""
 _ROW_CYCLES: Final = 40
 """Of those around row k, on a PE that has it."""
-_PRODUCT_CYCLES: Final = 11
-"""Around the product for a column of B, beside its loop."""
+_FEW_COLUMNS: Final = 16
+"""Of B, from which on their loop is not unrolled."""
+_PRODUCT_CYCLES: Final = (13, 15)
+"""Around the product for a column of B, where their loop is unrolled, and beside its turn else."""
+_ROW_OF_PRODUCT: Final = 1.5
+"""Cycles of a row in it: reads of B and L take turns at every second place."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,9 @@ class TriangularPlan:
         rows, _, width = self.tile
         hops = timing.hop_cycles * np.arange(self.rows)
         leave, ready = np.zeros(self.rows), np.zeros(self.rows)
-        product = width * (rows + _PRODUCT_CYCLES + timing.loop_cycles)
+        unrolled, turned = _PRODUCT_CYCLES
+        of_column = unrolled if width < _FEW_COLUMNS else turned + timing.loop_cycles
+        product = width * (_ROW_OF_PRODUCT * rows + of_column)
         for step in range(self.order):
             y, pivot = divmod(step, rows)
             length = np.full(self.rows - y, rows)
@@ -107,7 +113,7 @@ class TriangularPlan:
             ready[y] += timing.drain_cycles + width * (self.rows > y + 1)
             sent = ready[y] + way + hops[1 : self.rows - y]
             ready[y + 1 :] = np.maximum(arrived[1:], sent) + _STEP_CYCLES + width + product
-            shorter = width * (length[0] - 1 + _PRODUCT_CYCLES + timing.loop_cycles)
+            shorter = width * (_ROW_OF_PRODUCT * (length[0] - 1) + of_column)
             ready[y] += shorter if length[0] > 1 else 0
         return LOOK_CYCLES + round(float(ready.max()))
 
