@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.kernels.activation_functions import ActivationPlan, plan_activation, silu
 
-FUNCTIONS = ("gelu", "silu", "swiglu")
+FUNCTIONS = ("gelu", "silu", "swiglu", "gelu-erf")
 
 
 def operands(plan: ActivationPlan, seed: int) -> tuple[NDArray[np.float32], ...]:
@@ -22,8 +23,12 @@ def operands(plan: ActivationPlan, seed: int) -> tuple[NDArray[np.float32], ...]
 
 
 def exact(plan: ActivationPlan, x: NDArray[np.float32]) -> tuple[NDArray[np.float64], ...]:
-    """The function and its slope in float64, GELU by its tanh."""
+    """The function and its slope in float64."""
     wide = x.astype(float)
+    if plan.function == "gelu-erf":
+        normal = scipy.special.ndtr(wide)
+        density = np.exp(-(wide**2) / 2) / np.sqrt(2 * np.pi)
+        return wide * normal, normal + wide * density
     with np.errstate(over="ignore"):
         share = 1 / (1 + np.exp(-wide))
         rest = 1 / (1 + np.exp(wide))
@@ -54,6 +59,7 @@ def check_function(plan: ActivationPlan, seed: int) -> None:
 PLANS = (
     plan_activation("gelu", (5, 9), (1, 1), arch="wse2"),
     plan_activation("swiglu", (4, 20), (1, 1)),
+    plan_activation("gelu-erf", (4, 4), (1, 1)),
 )
 
 
@@ -78,7 +84,9 @@ def test_functions_on_any_rectangle_are_within_their_bounds(data: st.DataObject)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("function", "arch"), [("gelu", "wse3"), ("silu", "wse2")])
+@pytest.mark.parametrize(
+    ("function", "arch"), [("gelu", "wse3"), ("silu", "wse2"), ("gelu-erf", "wse2")]
+)
 def test_a_function_takes_what_its_plan_says(function: str, arch: str) -> None:
     plan = plan_activation(function, (16, 8), (1, 1), arch=arch)
     x, _, dy = operands(plan, 1)

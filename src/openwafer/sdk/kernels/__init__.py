@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         ActivationGradients,
         ActivationPlan,
         gelu,
+        gelu_erf,
         plan_activation,
         silu,
         swiglu,
@@ -167,6 +168,7 @@ __all__ = [
     "fft",
     "gather",
     "gelu",
+    "gelu_erf",
     "gemm",
     "gemv",
     "gradient_bound",
@@ -222,7 +224,9 @@ __all__ = [
 _PLACES: Final = MappingProxyType(
     {
         **dict.fromkeys(("ActivationGradients", "ActivationPlan"), "activation_functions"),
-        **dict.fromkeys(("gelu", "plan_activation", "silu", "swiglu"), "activation_functions"),
+        **dict.fromkeys(
+            ("gelu", "gelu_erf", "plan_activation", "silu", "swiglu"), "activation_functions"
+        ),
         **dict.fromkeys(("AttentionGradients", "AttentionPlan"), "causal_attention"),
         **dict.fromkeys(("AttentionResult", "attention", "plan_attention"), "causal_attention"),
         **dict.fromkeys(("CrossEntropy", "CrossEntropyPlan"), "losses"),

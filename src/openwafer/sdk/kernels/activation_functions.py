@@ -30,16 +30,21 @@ _MOST: Final = 1e12
 """Magnitude whose cube is a number."""
 _SLOPE: Final = 2 * np.sqrt(2 / np.pi)
 _CUBE: Final = 0.044715
-_FIRST_LAYER: Final = 2
-"""Number of GELU in the program."""
+_LAYERS: Final = (2, 3, 4, 8)
+"""Numbers in the program."""
+_TAIL: Final = np.array([0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429])
+"""Abramowitz and Stegun, 7.1.26: numbers of a polynomial without its constant."""
+_TAIL_SLOPE: Final = 0.3275911
+_TAIL_ERROR: Final = 1.5e-7
 
 
 class ActivationFunction(StrEnum):
-    """x times a share of it: that of a tanh, the logistic function's, or that of a gate times x."""
+    """By a tanh, by the logistic function, by that of a gate, and by the error function."""
 
     GELU = "gelu"
     SILU = "silu"
     SWIGLU = "swiglu"
+    GELU_ERF = "gelu-erf"
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +67,8 @@ class ActivationPlan:
     """How an activation function is computed, before anything is compiled.
 
     Each PE computes its own numbers by vector operations: ``x / (1 + exp(-v(x)))``, with x for
-    v(x), or ``2 sqrt(2 / pi) (x + 0.044715 x^3)``, which is GELU's form by a tanh.
+    v(x), or ``2 sqrt(2 / pi) (x + 0.044715 x^3)``, which is GELU's form by a tanh. That by the
+    error function takes its tail from a polynomial times an exponential.
 
     Attributes:
         function: which.
@@ -83,7 +89,16 @@ class ActivationPlan:
         return memory_bytes((5 if self.is_gated else 3) * self.at_rest.size + 5 * _CHUNK)
 
     @property
+    def has_erf(self) -> bool:
+        """Whether it is GELU by the error function."""
+        return self.function is ActivationFunction.GELU_ERF
+
+    @property
     def _shares(self) -> tuple[str, ...]:
+        if self.has_erf:
+            polynomial = ("fmacs", *3 * ("fmuls", "fadds"), "fmuls", "fmuls")
+            size = ("fabss", "fmuls", "fadds")
+            return ("fmuls", "fmuls", *EXPONENTIAL, *size, *INVERSE, *polynomial)
         is_gelu = self.function is ActivationFunction.GELU
         cube = ("fmuls", "fmacs", "fmuls") if is_gelu else ()
         return (*cube, "fmaxs", "fnegs", *EXPONENTIAL, "fadds", *INVERSE)
@@ -91,11 +106,16 @@ class ActivationPlan:
     @property
     def cycles(self) -> int:
         """Predicted cycles of the forward pass."""
+        if self.has_erf:
+            return self._taken((*self._shares, "fabss", "fmuls", "fmaxs", "fmacs"))
         return self._taken((*self._shares, "fmuls", *self.is_gated * ("fmuls",)))
 
     @property
     def backward_cycles(self) -> int:
         """Predicted cycles of the backward pass."""
+        if self.has_erf:
+            halves = ("fmuls", "fadds", "and16", "or16", "fadds")
+            return self._taken((*self._shares, *halves, "fmuls", "fmacs", "fmuls"))
         is_gelu = self.function is ActivationFunction.GELU
         slope = ("fmuls", "fmacs", "fmuls", "fmuls") if is_gelu else ("fmuls",)
         others = 3 * self.is_gated * ("fmuls",)
@@ -180,7 +200,7 @@ class ActivationPlan:
         return spread
 
     def _params(self, *, is_backward: bool) -> dict[str, Param]:
-        layer = _FIRST_LAYER + list(ActivationFunction).index(self.function)
+        layer = _LAYERS[list(ActivationFunction).index(self.function)]
         return {**self.at_rest.params, "layer": layer, "is_backward": is_backward}
 
     def error_bound(
@@ -189,12 +209,14 @@ class ActivationPlan:
         """Bound of the error of each value of the forward pass.
 
         v(x) is off by 6 units of 2**-24 of it, exponentials by 4, inverses by 5; where v is below
-        -87, so are exponentials taken of -87.
+        -87, exponentials are that of -87. The tail of the error function is off by 1.5e-7.
 
         Args:
             x: (features, tokens).
             others: the same, of SwiGLU.
         """
+        if self.has_erf:
+            return _erf_bounds(x.astype(float))[0]
         wide, factor = x.astype(float), 1.0 if others is None else others.astype(float)
         share, of_share = self._share(wide)
         off = np.abs(wide * factor) * (share * (of_share + 3 * UNIT) + LEAST_POWER)
@@ -227,6 +249,8 @@ class ActivationPlan:
             others: the same, of SwiGLU.
         """
         wide, given = x.astype(float), np.abs(dy.astype(float))
+        if self.has_erf:
+            return ActivationGradients(given * _erf_bounds(wide)[1] + LEAST_POWER, None, 0)
         factor = 1.0 if others is None else np.abs(others.astype(float))
         share, rest, of_power = self._powers(wide)
         _, of_share = self._share(wide)
@@ -240,13 +264,31 @@ class ActivationPlan:
         return ActivationGradients(of_values, of_others + LEAST_POWER if self.is_gated else None, 0)
 
 
+def _erf_bounds(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Bounds of the errors of GELU by the error function, and of its slope."""
+    size = np.abs(x)
+    t, power = 1 / (1 + _TAIL_SLOPE * size / np.sqrt(2)), np.exp(-np.minimum(x**2 / 2, 700))
+    orders = np.arange(1, 6)
+    powers_of_t = t[..., None] ** orders
+    tail = (powers_of_t @ _TAIL) * power
+    by_t, sizes = np.abs(powers_of_t @ (orders * _TAIL)), powers_of_t @ np.abs(_TAIL)
+    of_power = UNIT * (x**2 + 6) * power + LEAST_POWER
+    off = _TAIL_ERROR + 1.01 * UNIT * power * (8 * by_t + 12 * sizes)
+    off += 1.01 * (tail / power) * of_power
+    density = 1 / np.sqrt(2 * np.pi)
+    of_values = size * (0.5 * off + UNIT * (2 * tail + 1)) + LEAST_POWER
+    of_slope = 0.5 * off + density * size * (of_power + 4 * UNIT * power) + 5 * UNIT
+    return of_values, of_slope
+
+
 def plan_activation(
     function: str, shape: tuple[int, int], size: tuple[int, int], *, arch: str = Arch.WSE3
 ) -> ActivationPlan:
     """Plan an activation function of activations at rest.
 
     Args:
-        function: ``"gelu"``, ``"silu"`` or ``"swiglu"``.
+        function: ``"gelu"``, which has the form of a tanh, ``"gelu-erf"``, ``"silu"`` or
+            ``"swiglu"``.
         shape: features and tokens.
         size: rows and columns of PEs.
         arch: ``"wse2"`` or ``"wse3"``.
@@ -272,6 +314,11 @@ def gelu(x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Re
         OpenwaferError: shape or type do not fit, or the rectangle or its memory is too small.
     """
     return plan_activation(ActivationFunction.GELU, shape_of(x), size, arch=arch).forward(x)
+
+
+def gelu_erf(x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
+    """GELU by the error function; see :func:`gelu`."""
+    return plan_activation(ActivationFunction.GELU_ERF, shape_of(x), size, arch=arch).forward(x)
 
 
 def silu(x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
