@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openwafer.training.data.dataset import permute, sample_ids
+from openwafer.training.data.sample_order import permute, sample_ids
 
 WORD = 2**64
 GOLDEN = 0x9E3779B97F4A7C15

@@ -11,7 +11,7 @@ import transformers
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models import CheckpointFolder, Task, TransformersModel
-from openwafer.training.models.loss import require_next_token, why_not_next_token
+from openwafer.training.models.loss import require_text_loss, why_not_next_token
 from tests.tables import case
 
 NONE_OF_TEXTS = [
@@ -62,7 +62,7 @@ def saved(folder: Path, architecture: str, **config: Any) -> CheckpointFolder:
 
 def refusal(description: CheckpointFolder | TransformersModel) -> str:
     with pytest.raises(OpenwaferError) as found:
-        require_next_token(description)
+        require_text_loss(description)
     return str(found.value)
 
 
@@ -77,21 +77,29 @@ def test_a_folder_of_another_kind_is_told_what_it_holds(architecture: str, tmp_p
 def test_another_head_of_a_language_model_is_told_the_task(tmp_path: Path) -> None:
     folder = saved(tmp_path, "LlamaForSequenceClassification")
     assert "set model.task: causal-lm, which takes LlamaForCausalLM" in refusal(folder)
-    require_next_token(CheckpointFolder(tmp_path, task=Task.CAUSAL_LM))
+    require_text_loss(CheckpointFolder(tmp_path, task=Task.CAUSAL_LM))
 
 
 def test_an_encoder_is_taken_where_it_decodes(tmp_path: Path) -> None:
     assert "with is_decoder: false each token sees the next one" in refusal(
         saved(tmp_path, "BertLMHeadModel")
     )
-    require_next_token(saved(tmp_path, "BertLMHeadModel", is_decoder=True))
-    require_next_token(TransformersModel("bert", config={"is_decoder": True}))
+    require_text_loss(saved(tmp_path, "BertLMHeadModel", is_decoder=True))
+    require_text_loss(TransformersModel("bert", config={"is_decoder": True}))
 
 
 def test_an_architecture_is_told_as_a_folder_is() -> None:
     assert "model describes ElectraForMaskedLM (model type electra): a run on texts" in refusal(
         TransformersModel("electra", Task.MASKED_LM)
     )
+
+
+def test_with_masking_a_masked_language_model_is_taken_and_no_other(tmp_path: Path) -> None:
+    electra = TransformersModel("electra", Task.MASKED_LM)
+    require_text_loss(electra, is_masking=True)
+    assert "set data.masking for a masked one" in refusal(electra)
+    with pytest.raises(OpenwaferError, match=r"data\.masking trains masked language models, and"):
+        require_text_loss(saved(tmp_path, "LlamaForCausalLM"), is_masking=True)
 
 
 def tiny(model_type: str, **more: object) -> Any:

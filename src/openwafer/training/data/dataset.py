@@ -1,16 +1,9 @@
-"""Batches of token sequences; which ones a step sees depends on seed and step alone.
-
-Position ``p`` of the endless stream of samples is sample ``permutation[p % n]`` of epoch
-``p // n``. The permutation of an epoch is a keyed Feistel network over the smallest rectangle
-``a * b >= n``, walked until it lands below ``n`` (J. Black and P. Rogaway, "Ciphers with Arbitrary
-Finite Domains", CT-RSA 2002), so no list of samples is ever stored.
-"""
+"""Batches of token sequences; which ones a step sees depends on seed and step alone."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from math import isqrt
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +14,9 @@ from torch import Tensor
 
 from openwafer.config import InvalidFieldError, PathLike, path_of
 from openwafer.diagnostics import OpenwaferError, counted, error
+from openwafer.training.data.masking import Masking, Vocabulary, hide
 from openwafer.training.data.mix import Mix, check_shares
+from openwafer.training.data.sample_order import keys_of, sample_ids
 from openwafer.training.data.samples import (
     JoinedSamples,
     Samples,
@@ -33,52 +28,6 @@ from openwafer.training.data.samples import (
 from openwafer.training.data.shards import INDEX_FILE, Index, Split, open_shards, read_index
 from openwafer.training.data.tokenizer import TOKENIZER_FILE, Tokenizer, load_tokenizer
 from openwafer.training.labels import IGNORED_LABEL
-
-# With 8 rounds some orders of five samples come up measurably more often than others; with 16
-# all 120 are equally frequent over 60,000 epochs (chi-square 102 at 119 degrees of freedom).
-ROUNDS = 16
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_WORD = 2**64
-
-
-def sample_ids(positions: NDArray[np.int64], num_samples: int, seed: int) -> NDArray[np.int64]:
-    """Samples at ``positions`` of the endless stream; each epoch holds every sample once."""
-    epochs, indices = np.divmod(positions, num_samples)
-    keys = _mix(_mix(np.full(1, seed % _WORD, np.uint64)) + epochs.astype(np.uint64))
-    return permute(indices, num_samples, keys)
-
-
-def permute(indices: NDArray[np.int64], size: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Images of ``indices`` under permutations of ``range(size)``, one key an index."""
-    image = indices.astype(np.uint64)
-    rows = isqrt(size - 1) + 1
-    columns = -(-size // rows)
-    outside = np.arange(image.size)
-    while outside.size:
-        image[outside] = _feistel(image[outside], rows, columns, keys[outside])
-        outside = outside[image[outside] >= size]
-    return image.astype(np.int64)
-
-
-def _feistel(
-    image: NDArray[np.uint64], rows: int, columns: int, keys: NDArray[np.uint64]
-) -> NDArray[np.uint64]:
-    row, column = np.divmod(image, np.uint64(columns))
-    for _ in range(ROUNDS // 2):
-        # Reduced before the sum: a sum that wraps at 2**64 would merge two images into one.
-        keys = keys + _GOLDEN
-        row = (row + _mix(column ^ _mix(keys)) % np.uint64(rows)) % np.uint64(rows)
-        keys = keys + _GOLDEN
-        column = (column + _mix(row ^ _mix(keys)) % np.uint64(columns)) % np.uint64(columns)
-    return row * np.uint64(columns) + column
-
-
-def _mix(word: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finalizer of splitmix64 (G. Steele, D. Lea, C. Flood, OOPSLA 2014)."""
-    word = word + _GOLDEN
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return word ^ (word >> np.uint64(31))
 
 
 @dataclass(frozen=True)
@@ -175,6 +124,7 @@ class Sampling:
             piece of one, padded.
         schedule: other sizes than `global_batch`, from later steps on.
         shares: of the samples that each source of a mix has; none where there is one source.
+        masking: which tokens are hidden and learned; ``None`` learns the next token.
     """
 
     sequence_length: int = 512
@@ -184,6 +134,7 @@ class Sampling:
     # Fingerprints of data with one batch size stay those of releases that had no schedule.
     schedule: tuple[SizeChange, ...] = field(default=(), repr=False)
     shares: tuple[float, ...] = field(default=(), repr=False)
+    masking: Masking | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name, least in (("sequence_length", 2), ("global_batch", 1)):
@@ -257,7 +208,7 @@ def _tokens_of(index: Index, split: Split) -> str:
 
 def _fingerprint(tokens: str, sampling: Sampling) -> str:
     content = f"{tokens} {sampling}"
-    for later in (sampling.schedule, sampling.shares):
+    for later in (sampling.schedule, sampling.shares, sampling.masking):
         content += f" {later}" if later else ""
     return xxhash.xxh3_128_hexdigest(content.encode())
 
@@ -326,6 +277,9 @@ class TokenDataset:
                 help="give each source of the mix its share",
             )
         self._check_samples()
+        if self.sampling.masking is not None:
+            # A tokenizer without the token to hide others behind is told before the first batch.
+            _ = self._vocabulary
 
     def _check_samples(self) -> None:
         """Of each source something is trained on; held out may be documents of some."""
@@ -440,7 +394,7 @@ class TokenDataset:
         """This rank's samples of a step from one up to another."""
         start = self.sampling.sizes.before(step) + self.rank * self._num_own(step)
         positions = np.arange(start + first, start + end)
-        return self._assemble(self._drawn(positions))
+        return self._assemble(self._drawn(positions), positions)
 
     def _drawn(self, positions: NDArray[np.int64]) -> Spans:
         """Where the samples lie that the endless stream has at positions."""
@@ -490,7 +444,8 @@ class TokenDataset:
             ids = np.arange(start, min(start + step, self.num_samples))
             mine = np.array_split(ids, self.world_size)[self.rank]
             if mine.size:
-                yield self._assemble((starts[mine], lengths[mine]))
+                # The same tokens are hidden in every evaluation, and others than in training.
+                yield self._assemble((starts[mine], lengths[mine]), -1 - mine)
 
     def _all_spans(self) -> Spans:
         """Where all samples lie: those of a source in their order, sources evenly in between."""
@@ -514,15 +469,25 @@ class TokenDataset:
             samples = SeparateSamples(stream.document_bounds(), length)
         return stream.taught(samples) if stream.is_marked else samples
 
-    def _assemble(self, spans: Spans) -> Batch:
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        masking = self.sampling.masking
+        assert masking is not None
+        return Vocabulary.of(self.tokenizer, masking.token)
+
+    def _assemble(self, spans: Spans, positions: NDArray[np.int64]) -> Batch:
+        """The samples at spans; what is random in them is that of their positions."""
         length = self.sampling.sequence_length
         padding = self.tokenizer.end_of_text_id
-        input_ids = torch.from_numpy(self.stream.gather(spans, length, padding))
-        labels, mask = input_ids.clone(), None
-        if not self.sampling.cross_documents:
-            is_token = torch.from_numpy(np.arange(length) < spans[1][:, None])
-            labels[~is_token], mask = IGNORED_LABEL, is_token.long()
+        ids = self.stream.gather(spans, length, padding)
+        are_targets = is_token = np.arange(length) < spans[1][:, None]
         if self.stream.is_marked:
-            are_targets = torch.from_numpy(self.stream.are_targets(spans, length))
-            labels[~are_targets] = IGNORED_LABEL
-        return Batch(input_ids, labels, mask)
+            are_targets = self.stream.are_targets(spans, length)
+        inputs = ids
+        if self.sampling.masking is not None:
+            keys = keys_of(positions, self.sampling.seed)
+            vocabulary, share = self._vocabulary, self.sampling.masking.share
+            inputs, are_targets = hide(ids, are_targets, keys, vocabulary, share)
+        labels = np.where(are_targets, ids, IGNORED_LABEL)
+        mask = None if self.sampling.cross_documents else torch.from_numpy(is_token).long()
+        return Batch(torch.from_numpy(inputs), torch.from_numpy(labels), mask)

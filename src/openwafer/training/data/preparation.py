@@ -285,6 +285,8 @@ def _key(config: DataConfig, documents: "_Documents") -> str:
     match config.tokenizer:
         case TokenizerTraining():
             tokenizer = repr(config.tokenizer)
+            if config.tokenizer.special_tokens:
+                tokenizer += repr(config.tokenizer.special_tokens)
         case SavedTokenizer():
             loaded = _loaded_tokenizer(config.tokenizer)
             tokenizer = f"{loaded.fingerprint}{loaded.chat_template or ''}"
@@ -361,11 +363,12 @@ def _tokenizer(
 ) -> tuple[Tokenizer, SavedTokenizer | None]:
     """The tokenizer, and where it was loaded from. Each source trains it by its share."""
     match config.tokenizer:
-        case TokenizerTraining(vocab_size, training_bytes):
+        case TokenizerTraining(vocab_size, training_bytes, special_tokens):
             shares = config.sampling.shares or (1.0,)
             limits = [training_bytes * share / sum(shares) for share in shares]
             read = documents.read(Stage.TRAIN_TOKENIZER, limits)
-            return train_tokenizer(_texts(document for _, document in read), vocab_size), None
+            texts = _texts(document for _, document in read)
+            return train_tokenizer(texts, vocab_size, special_tokens), None
         case SavedTokenizer() as saved:
             return _loaded_tokenizer(saved), saved
 

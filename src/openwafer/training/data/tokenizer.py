@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -33,10 +33,13 @@ class TokenizerTraining:
     Attributes:
         vocab_size: number of tokens; a small corpus may fill fewer.
         training_bytes: how much of the source, from its start, to train on.
+        special_tokens: tokens that no text becomes, such as one to hide others behind.
     """
 
     vocab_size: int = 8192
     training_bytes: Bytes = 256 * 1024**2
+    # Tokens that were made before this option existed are not made again.
+    special_tokens: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -131,10 +134,33 @@ class Tokenizer:
         """One more than the largest id in tokenised texts; split special tokens are in none."""
         if not self.is_splitting:
             return self.vocab_size
-        added = self._backend.get_added_tokens_decoder()
-        special = {token_id for token_id, token in added.items() if token.special}
-        ids = set(self._backend.get_vocab(with_added_tokens=True).values()) - special
+        ids = {*self._backend.get_vocab(with_added_tokens=True).values()} - {*self.special_ids}
         return max(*ids, self.end_of_text_id) + 1
+
+    @cached_property
+    def special_ids(self) -> tuple[int, ...]:
+        """Ids of special tokens."""
+        added = self._backend.get_added_tokens_decoder()
+        return tuple(token_id for token_id, token in added.items() if token.special)
+
+    def mask_id(self, token: str | None = None) -> int:
+        """Id of a token to hide others behind; ``None`` is that of the folder's settings.
+
+        Raises:
+            OpenwaferError: ``no-mask-token``.
+        """
+        name = token or _named(self._settings, "mask_token")
+        found = None if name is None else self._backend.token_to_id(name)
+        if found is None:
+            raise error(
+                "no-mask-token",
+                "the tokenizer has no mask token"
+                if name is None
+                else f"the tokenizer has no token {name!r} to hide others behind",
+                help="name one in masking.token; a tokenizer that is trained has what "
+                "tokenizer.special_tokens names, for example ['<|mask|>']",
+            )
+        return found
 
     @property
     def chat_template(self) -> str | None:
@@ -186,14 +212,16 @@ class Tokenizer:
         atomic_file.write_text(folder / TOKENIZER_FILE, self._backend.to_str(pretty=True))
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, special_tokens: Sequence[str] = ()
+) -> Tokenizer:
     """Train a byte-level BPE; equal texts in equal order give equal tokenizers."""
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=[END_OF_TEXT],
+        special_tokens=[END_OF_TEXT, *special_tokens],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -241,7 +269,7 @@ def load_tokenizer(
             help="restore the file, or save the tokenizer again",
         ) from problem
     settings = _saved_settings(path)
-    token = end_of_text or _end_of_text(settings) or END_OF_TEXT
+    token = end_of_text or _named(settings, "eos_token") or END_OF_TEXT
     token_id = backend.token_to_id(token)
     if token_id is None:
         special = [t.content for t in backend.get_added_tokens_decoder().values() if t.special]
@@ -267,7 +295,7 @@ def _saved_settings(folder: Path) -> Settings:
     return Settings(values, template.read_text(encoding="utf-8") if template.is_file() else None)
 
 
-def _end_of_text(settings: Settings) -> str | None:
-    token = settings.values.get("eos_token")
+def _named(settings: Settings, key: str) -> str | None:
+    token = settings.values.get(key)
     found = token.get("content") if isinstance(token, Mapping) else token
     return found if isinstance(found, str) else None

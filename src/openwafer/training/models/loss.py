@@ -57,8 +57,14 @@ UNSHIFTED: Final = frozenset({"cpmant", "trocr", "xlm", "xlnet"})
 ENCODERS: Final = frozenset({"bert-generation"})
 
 
-def require_next_token(description: CheckpointFolder | TransformersModel) -> None:
-    """Refuse a model that cannot be trained on texts whose labels are their own tokens.
+def require_text_loss(
+    description: CheckpointFolder | TransformersModel, *, is_masking: bool = False
+) -> None:
+    """Refuse a model whose own loss is not what a run on texts trains.
+
+    Args:
+        description: of the model.
+        is_masking: whether it is to find hidden tokens, and not the next one.
 
     Raises:
         OpenwaferError: ``model-task``, and what a description without a model raises.
@@ -72,13 +78,19 @@ def require_next_token(description: CheckpointFolder | TransformersModel) -> Non
             model_class = find_class(description.architecture, description.task)
             is_decoder = bool(description.config.get("is_decoder"))
             found = "model describes"
-    reason = why_not_next_token(model_class, is_decoder=is_decoder)
+    config_class = model_class.config_class
+    if is_masking:
+        is_fit = is_masked(model_class)
+        reason = None if is_fit else "data.masking trains masked language models, and this is none"
+        remedy = "set model.task: masked-lm, or leave data.masking out"
+    else:
+        reason = why_not_next_token(model_class, is_decoder=is_decoder)
+        remedy = _remedy(config_class)
     if reason is not None:
-        config_class = model_class.config_class
         raise error(
             "model-task",
             f"{found} {model_class.__name__} (model type {config_class.model_type}): {reason}",
-            help=_remedy(config_class),
+            help=remedy,
         )
 
 
@@ -105,6 +117,11 @@ def why_not_next_token(model_class: Any, *, is_decoder: bool) -> str | None:
     return None
 
 
+def is_masked(model_class: Any) -> bool:
+    """Whether a class of the library finds hidden tokens."""
+    return _has_head(model_class, Task.MASKED_LM)
+
+
 def is_of_texts(model_class: Any) -> bool:
     """Whether a class of the library computes something for each token of a text."""
     tasks = (*TEXT_TASKS, Task.MASKED_LM, Task.SEQ2SEQ_LM)
@@ -123,7 +140,9 @@ def _remedy(config_class: Any) -> str:
         causal = head_for(config_class, Task.CAUSAL_LM)
         if why_not_next_token(causal, is_decoder=False) is None:
             return f"set model.task: causal-lm, which takes {causal.__name__}"
+    is_maskable = config_class in heads_for(Task.MASKED_LM)
     return (
-        "name a causal language model, such as a LlamaForCausalLM; other models stream in a loop "
-        "of your own, by openwafer.stream_weights"
+        "name a causal language model, such as a LlamaForCausalLM; "
+        + ("set data.masking for a masked one; " if is_maskable else "")
+        + "other models stream in a loop of your own, by openwafer.stream_weights"
     )

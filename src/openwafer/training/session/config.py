@@ -19,7 +19,7 @@ from openwafer.training.methods.seam import Method
 from openwafer.training.metrics.loggers import Logger
 from openwafer.training.models import CheckpointFolder, GptConfig, ModelConfig
 from openwafer.training.models.checkpoint_folder import CONFIG_FILE
-from openwafer.training.models.loss import require_next_token
+from openwafer.training.models.loss import require_text_loss
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session.config_sections import (
     BatchConfig,
@@ -294,7 +294,8 @@ class RunConfig:
         # What is missing is told where it is read: a run may only be looked at.
         if (folder / CONFIG_FILE).is_file():
             with _of_field("model"):
-                require_next_token(replace(self.model, path=folder))
+                is_masking = self.data.masking is not None
+                require_text_loss(replace(self.model, path=folder), is_masking=is_masking)
 
     def _check_length(self) -> None:
         length = self.batch.sequence_length

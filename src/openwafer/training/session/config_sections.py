@@ -18,6 +18,7 @@ from openwafer.training.data import (
     TokenizerTraining,
 )
 from openwafer.training.data.dataset import BatchSizes
+from openwafer.training.data.masking import Masking
 from openwafer.training.data.mix import Sources
 from openwafer.training.lr_schedules import SCHEDULES, Schedule, build_schedule
 from openwafer.training.plan_record import Activations, ExpertsWay, Mode
@@ -168,6 +169,7 @@ class TokensConfig:
         shard_tokens: size of a file of tokens.
         cross_documents: samples run across documents; otherwise each holds one, padded.
         folder: where the tokens are kept, to share them between runs; ``None`` is the run's own.
+        masking: hides tokens, which the model finds; ``None`` trains on the next token.
     """
 
     source: Sources
@@ -177,6 +179,7 @@ class TokensConfig:
     shard_tokens: int = DataConfig.shard_tokens
     cross_documents: bool = True
     folder: Path | None = None
+    masking: Masking | None = None
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -197,7 +200,12 @@ class TokensConfig:
             source=self.source,
             tokenizer=self.tokenizer or tokenizer,
             sampling=Sampling(
-                batch.sequence_length, batch.size, seed, self.cross_documents, batch.schedule
+                batch.sequence_length,
+                batch.size,
+                seed,
+                self.cross_documents,
+                batch.schedule,
+                masking=self.masking,
             ),
             validation_share=self.validation_share,
             split_seed=self.split_seed,

@@ -19,7 +19,7 @@ from torch import nn
 from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.training.data import Batch
 from openwafer.training.models import loss_of
-from openwafer.training.models.loss import is_decoding, why_not_next_token
+from openwafer.training.models.loss import is_decoding, is_masked, why_not_next_token
 from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.stream.execute.micro_batches import Forward
 
@@ -151,6 +151,12 @@ def require_writer(model: nn.Module) -> None:
             "model-no-text",
             f"{type(model).__name__} encodes one text and writes another, and here is only one",
             help="export the model, and use generate() of the transformers library",
+        )
+    if is_of_library(model) and is_masked(type(model)):
+        raise error(
+            "model-no-text",
+            f"{type(model).__name__} finds hidden tokens, and writes no text",
+            help="export the model, and use the fill-mask pipeline of the transformers library",
         )
 
 

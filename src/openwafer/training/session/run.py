@@ -478,7 +478,9 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
         log.write(line)
     show_plan(run.planned.report, console)
     show_sizes(run.config.batch.sizes, console)
-    remarks = [remark_on_labels(run.model), _other_schedule(run)]
+    remarks = [_other_schedule(run)]
+    if run.config.data.masking is None:
+        remarks.append(remark_on_labels(run.model))
     remarks += [remark for method in run.config.methods() for remark in method.remarks(run.model)]
     remarks += [remark for method in run.methods for remark in method.remarks()]
     remarks.append(measured_remark(run.config))

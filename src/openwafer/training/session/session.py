@@ -16,7 +16,7 @@ from openwafer.training.host_memory import return_large_blocks
 from openwafer.training.methods.registered import RunConfig, load_config
 from openwafer.training.metrics.run_record import SAMPLE, GeneratedSample
 from openwafer.training.models import TransformersModel, UserModule
-from openwafer.training.models.loss import require_next_token
+from openwafer.training.models.loss import require_text_loss
 from openwafer.training.plan_record import Mode, PlanRecord
 from openwafer.training.session.building import (
     ToPlan,
@@ -100,7 +100,8 @@ class Session:
     ) -> None:
         self.config, self.folder = _read(source, tuple(overrides), trusts_code)
         if isinstance(self.config.model, TransformersModel):
-            require_next_token(self.config.model)
+            is_masking = self.config.data.masking is not None
+            require_text_loss(self.config.model, is_masking=is_masking)
         self._console = console or Console()
         self._store = store
         self._met = systems
