@@ -102,7 +102,7 @@ class GatherPlan:
                 self._give(run, padded)
             run.launch("main")
             if self.is_scatter:
-                found = self._taken(run)
+                found = run.read("values", padded.shape[2])
             else:
                 found = run["values", *root].reshape(padded.shape)[:, ::-1]
             return Result(found[..., : self.length].copy(), cycles_of(run, self.arch))
@@ -118,17 +118,6 @@ class GatherPlan:
                 room = np.zeros((end - begin, num_pes, padded.shape[2]), padded.dtype)
                 room[:, 0] = padded[begin:end, last]
                 run["values", begin:end, last] = room.reshape(end - begin, -1)
-
-    def _taken(self, run: Run) -> NDArray[Any]:
-        """Each PE's own values."""
-        length, last = self.length + self.padding, self.columns - 1
-        found = np.empty((self.rows, self.columns, length), self.precision.given)
-        if last:
-            found[:, :last] = run["values", :, :last]
-        for begin, end in ((0, 1), (1, self.rows)):
-            if begin < end:
-                found[begin:end, last] = run["values", begin:end, last][:, :length]
-        return found
 
     @property
     def params(self) -> dict[str, Param]:
