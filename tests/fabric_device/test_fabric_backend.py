@@ -71,6 +71,7 @@ def test_activations_stay_on_the_wafer_between_layers(fabric: Fabric) -> None:
     assert ("0", "delta") not in passes
     assert {passes[layer, "gradient"].left for layer in "024"} == {96, 128, 54}
     assert "4      gradient" in report.table()
+    assert 0.01 < report.utilisation < 1
     assert 12 * 1024 < report.memory_bytes < 48 * 1024
 
 

@@ -14,7 +14,8 @@ class Tally:
 
     def add(self, layer: str, one: Pass) -> None:
         """Count a pass."""
-        numbers = 1, one.cycles, one.stream_cycles, one.entered, one.left
+        streamed = one.stream_cycles, one.entered, one.left
+        numbers = 1, one.cycles, *streamed, one.multiply_adds
         before = self.sums.get((layer, one.name), [0] * len(numbers))
         self.sums[layer, one.name] = [sum(two) for two in zip(before, numbers, strict=True)]
 

@@ -109,6 +109,7 @@ def test_only_weights_that_are_stored_enter_and_take_cycles(wafer: Resident) -> 
     dense, few = wafer.passes[first:]
     assert few.entered - 2 * sparse.nnz < dense.entered - 2 * w.size
     assert few.cycles < dense.cycles / 1.5
+    assert (dense.multiply_adds, few.multiply_adds) == (w.size * TOKENS, sparse.nnz * TOKENS)
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ class Resident:
         y = self.reserve(streams.matrix.shape[0])
         words = streams.words(values, weights.places(x.first, self._panel_words))
         self._launch("forward", self._at(y), y.panels)
-        self._end("forward", self._send(streams, words))
+        self._end("forward", self._send(streams, words), num_weights=streams.matrix.nnz)
         return y
 
     def delta(self, weights: Weights, data: NDArray[np.float32], dy: Activation) -> Activation:
@@ -140,7 +140,7 @@ class Resident:
         dx = self.reserve(streams.matrix.shape[1])
         words = streams.words(data, streams.by_features.place * self._panel_words)
         self._launch("delta", self._at(dy), self._at(dx), dy.panels, dx.panels)
-        self._end("delta", self._send(streams, words))
+        self._end("delta", self._send(streams, words), num_weights=streams.matrix.nnz)
         return dx
 
     def gradient(self, weights: Weights, x: Activation, dy: Activation) -> NDArray[np.float32]:
@@ -157,7 +157,7 @@ class Resident:
                 port.name, len(own), np.float32, color=port.out[in_band]
             )
             left[number] += len(own)
-        self._end("gradient", entered, left)
+        self._end("gradient", entered, left, num_weights=len(values))
         return values
 
     def add(self, a: Activation, b: Activation) -> Activation:
@@ -270,7 +270,14 @@ class Resident:
             self._run.send_port(port.name, values, is_control=flags)
         return [len(values) for values, _ in entering]
 
-    def _end(self, name: str, entered: Sequence[int] = (), left: Sequence[int] = ()) -> None:
+    def _end(
+        self,
+        name: str,
+        entered: Sequence[int] = (),
+        left: Sequence[int] = (),
+        *,
+        num_weights: int = 0,
+    ) -> None:
         """Note what a pass took."""
         plan, edge = self.plan, self.plan.edge
         most = [
@@ -278,7 +285,8 @@ class Resident:
             for wavelets, is_into in ((entered, True), (left, False))
         ]
         cycles = cycles_of(self._run, plan.arch)
-        self.passes.append(Pass(name, cycles, sum(entered), sum(left), ceil(max(most))))
+        products = num_weights * plan.num_tokens
+        self.passes.append(Pass(name, cycles, sum(entered), sum(left), ceil(max(most)), products))
 
     @property
     def _panel_words(self) -> int:

@@ -60,6 +60,7 @@ class Pass:
         entered: wavelets that entered through the ports.
         left: wavelets that left by them.
         stream_cycles: in which they pass the port that has most of them.
+        multiply_adds: of all PEs, without those of padded tokens.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Pass:
     entered: int = 0
     left: int = 0
     stream_cycles: int = 0
+    multiply_adds: int = 0
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ class LayerPass:
         stream_cycles: in which what they stream would pass the ports, if nothing else took time.
         entered: wavelets that entered through the ports.
         left: wavelets that left by them.
+        multiply_adds: of products with weights, on all PEs; 0 in files of older programs.
     """
 
     layer: str
@@ -28,6 +29,7 @@ class LayerPass:
     stream_cycles: int
     entered: int
     left: int
+    multiply_adds: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,12 @@ class FabricReport:
         """Of all passes."""
         return sum(one.cycles for one in self.passes)
 
+    @property
+    def utilisation(self) -> float:
+        """Multiply-adds of products with weights, as a share of one a cycle and PE."""
+        most = self.cycles * self.rows * self.columns
+        return sum(one.multiply_adds for one in self.passes) / most if most else 0.0
+
     def cycles_of(self, layer: str, name: str | None) -> int:
         """Cycles of a layer's passes of one kind, or, for None, of what PEs do by themselves."""
         return sum(
@@ -76,7 +84,10 @@ class FabricReport:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(_aligned, range(len(row)), row, widths)) for row in rows]
         size = f"{self.rows} x {self.columns} PEs of {self.generation}"
-        lines.append(f"{self.cycles:,} cycles on {size}; {self.memory_bytes:,} bytes of a PE")
+        lines.append(
+            f"{self.cycles:,} cycles on {size}, multiply-adds in {self.utilisation:.1%} of them; "
+            f"{self.memory_bytes:,} bytes of a PE"
+        )
         off = ", ".join(f"{count} by {name}" for name, count in sorted(self.copies_off.items()))
         lines.append(f"copied onto the wafer {self.copies_on} times, off it: {off or 'never'}")
         if self.host_calls:

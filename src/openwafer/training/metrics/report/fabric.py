@@ -39,7 +39,8 @@ def draw_fabric(report: FabricReport) -> Figure:
     off = sum(report.copies_off.values())
     caption = (
         f"{report.rows} x {report.columns} PEs of {report.generation}, simulated: "
-        f"{report.cycles:,} cycles, of which the ports alone would take {streamed:,}; "
+        f"{report.cycles:,} cycles, of which the ports alone would take {streamed:,}; products "
+        f"with weights keep {report.utilisation:.1%} of the cycles busy; "
         f"{report.memory_bytes:,} bytes of a PE. {report.copies_on:,} activations and gradients "
         f"were copied onto the wafer, {off:,} off it. The host computed "
         f"{sum(report.host_calls.values()):,} calls of layers."
