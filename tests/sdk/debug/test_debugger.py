@@ -194,6 +194,35 @@ def test_a_condition_that_cannot_be_worked_out_stops_the_run_and_is_told(
     assert halt.text == f"PE ({halt.pe}, 0): {told}"
 
 
+def test_a_run_before_a_value_was_set_is_the_old_one_also_further_on(folder: Path) -> None:
+    debugger = debugger_of(folder, spacing=8)
+    debugger.run_to_cycle(60)
+    state = digest(debugger)
+    debugger.run_to_cycle(30)
+    debugger.set(0, "half", "8.5")
+    debugger.run_to_cycle(60)
+    assert digest(debugger) != state
+    debugger.run_to_cycle(20)
+    debugger.go_on()
+    debugger.run_to_cycle(60)
+    assert digest(debugger) == state
+
+
+def test_a_way_back_leads_through_the_run_that_was_changed_first(folder: Path) -> None:
+    debugger = debugger_of(folder, spacing=8)
+    debugger.breakpoints.add("pe.csl", RETURN, [0])
+    debugger.go_on()
+    second = debugger.go_on()
+    debugger.set(0, "half", "8.5")
+    third = debugger.go_on()
+    changed = debugger.look(0).evaluator.number("half")
+    debugger.go_on()
+    assert debugger.go_back() == third
+    assert debugger.look(0).evaluator.number("half") == changed
+    assert debugger.go_back() == second
+    assert not debugger.has_changed
+
+
 def test_a_pause_gives_a_way_back_up_and_leaves_the_run_where_it_was(folder: Path) -> None:
     debugger = debugger_of(folder, spacing=8)
     debugger.breakpoints.add("pe.csl", RETURN)

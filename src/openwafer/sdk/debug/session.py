@@ -83,7 +83,8 @@ class Debugger(Stand):
         self._may_pause = True
         self._refusals: list[str] = []
         self._failures: list[str] = []
-        self._changed_at: int | None = None
+        self._changed: Halt | None = None
+        self._is_changed = False
         self._origins = Origins(program, journal)
         self.tell: Callable[[str], None] = lambda _text: None
         self.simulator.when_stopped(self._stopped)
@@ -183,7 +184,7 @@ class Debugger(Stand):
     @property
     def has_changed(self) -> bool:
         """Whether a value was set before, so that the run may not be what it was."""
-        return self._changed_at is not None
+        return self._is_changed
 
     @property
     def num_snapshots(self) -> int:
@@ -268,6 +269,7 @@ class Debugger(Stand):
         decide: Decide = self._at_breakpoint
         if cycle < self.simulator.cycle:
             self._go_back(self._kept.before(cycle)[0])
+            self._forget_other_run()
             decide = never
         self._stand_at(cycle)
         return self._go_on(decide)
@@ -321,13 +323,18 @@ class Debugger(Stand):
             self._run.throw(GreenletExit)
         self.halt = Halt(Reason.CYCLE if kept.cycle else Reason.START, kept.cycle)
         self._run = greenlet(lambda: self._runs(kept.operation, kept.standing))
-        if self._changed_at is not None and kept.cycle < self._changed_at:
-            self._changed_at = None
+        self._is_changed = self._changed is not None and kept.cycle >= self._changed.cycle
         self.simulator.look_no_more()
         self.simulator.restore(kept.standing.moment)
         self._arrivals = []
         self._changes(None)
         self._await_cycles()
+
+    def _forget_other_run(self) -> None:
+        """Drop snapshots of the run with values that were set, where the run stands before that."""
+        if self._changed is not None and not self._is_changed:
+            self._kept.drop_from(self._changed.cycle)
+            self._changed = None
 
     def _run_to_statement(self, pe: int, statement: int) -> Halt:
         """Run to where a PE has begun so many statements, past all breakpoints."""
@@ -359,7 +366,9 @@ class Debugger(Stand):
         for kept in self._kept.before(self.halt.cycle):
             self._go_back(kept)
             if self.simulator.stepping.statements(pe) <= target:
-                return self._run_to_statement(pe, target)
+                self._run_to_statement(pe, target)
+                break
+        self._forget_other_run()
         return self.halt
 
     def go_back(self, *, may_be_here: bool = False) -> Halt:
@@ -373,15 +382,18 @@ class Debugger(Stand):
         try:
             for kept, first in self._kept.stretches_before(here.cycle):
                 self._go_back(kept)
-                if self._is_past(here):
+                # Before a value was set lies what is before that moment, and not behind it.
+                until = here if self._is_changed or self._changed is None else self._changed
+                if self._is_past(until) or first > until.cycle:
                     continue
                 if first > kept.cycle:
                     with self.breakpoints.only(), self._unpaused():
                         self._stand_at(first)
                         self._go_on(never)
-                found = self._last_hit_before(here, may_be_here=may_be_here)
-                is_given_up = self.halt.reason is Reason.PAUSED and self.halt is not here
-                self._go_back(kept)
+                may_be = may_be_here or until is not here
+                found = self._last_hit_before(until, may_be_here=may_be)
+                is_given_up = self.halt.reason is Reason.PAUSED and self.halt is not until
+                self._go_back(self._kept.before(here.cycle)[0] if is_given_up else kept)
                 if is_given_up:
                     self._run_to(replace(here, reason=Reason.PAUSED))
                     break
@@ -392,6 +404,7 @@ class Debugger(Stand):
             self.tell = tell
             for one, hits in zip(self.breakpoints, counts, strict=True):
                 one.hits = hits
+        self._forget_other_run()
         return self.halt
 
     def _is_past(self, halt: Halt) -> bool:
@@ -470,11 +483,11 @@ class Debugger(Stand):
         Raises OpenwaferError where none of the color came, and in another run than that of the
         journal.
         """
-        if self.has_changed:
+        if self._is_changed and self._changed is not None:
             raise error(
                 "debug-other-run",
-                f"a value was set at cycle {self._changed_at:,}, and wavelets are followed in the"
-                " run that was recorded",
+                f"a value was set at cycle {self._changed.cycle:,}, and wavelets are followed in"
+                " the run that was recorded",
                 help="go back to before that",
             )
         return self._origins.of_pe(pe, self.simulator.cycle, color)
@@ -491,8 +504,8 @@ class Debugger(Stand):
         value = look.evaluator.variable(name)
         content = look.values.content(value, look.evaluator.number(expression))
         look.write(value, content)
-        cycle = self.simulator.cycle
-        self._changed_at = cycle if self._changed_at is None else min(cycle, self._changed_at)
+        # Where values are set one behind the other, the run is another one from the first on.
+        self._changed, self._is_changed = self._changed or self.halt, True
         self._changes(None)
         self._kept.end_with(self._kept_now())
         return look.values.text(look.values.again(value))

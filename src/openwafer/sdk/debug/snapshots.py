@@ -73,8 +73,12 @@ class Snapshots:
 
     def end_with(self, made: Kept) -> None:
         """Drop those that are not before one, and keep it: the run is another one from there on."""
-        self._kept[1:] = [one for one in self._kept[1:] if one.cycle < made.cycle]
+        self.drop_from(made.cycle)
         self._kept.append(made)
+
+    def drop_from(self, cycle: int) -> None:
+        """Drop those of a cycle and behind it, but that of the start."""
+        self._kept[1:] = [one for one in self._kept[1:] if one.cycle < cycle]
 
     def before(self, cycle: int) -> list[Kept]:
         """Those that are not behind a cycle, the last one first."""
