@@ -39,7 +39,7 @@ _FEW_COLUMNS: Final = 16
 _PRODUCT_CYCLES: Final = (13, 15)
 """Around the product for a column of B, where their loop is unrolled, and beside its turn else."""
 _ROW_OF_PRODUCT: Final = 1.5
-"""Cycles of a row in it: reads of B and L take turns at every second place."""
+"""Cycles of a row in it, as reads of B and L meet at some places."""
 
 
 @dataclass(frozen=True)
