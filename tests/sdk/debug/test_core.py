@@ -117,3 +117,21 @@ def test_a_core_of_another_program_is_refused(folder: Path, tmp_path: Path) -> N
     core = core_file.read(folder / "cores" / "0000.core")
     with pytest.raises(OpenwaferError, match="is of the program"):
         core.machine_of(wafer.load(tmp_path / "out").program)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("OPENWAFER_ENGINE", "interpreter"), ("OPENWAFER_THREADS", "2"), ("OPENWAFER_CHECK", "error")],
+)
+def test_cores_of_other_engines_and_threads_are_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(core_file.CORE_VARIABLE, str(tmp_path / "cores"))
+    with monkeypatch.context() as patch:
+        patch.setenv(name, value)
+        ran(tmp_path, hangs=True)
+    core = core_file.read(tmp_path / "cores" / "0000.core")
+    stand = stand_of(core, wafer.load(tmp_path / "out").program)
+    assert stand.look(1).evaluator.text("pair.a") == "i16 3"
+    assert any("PE (1, 0)" in told for told in stand.simulator.waiting())
