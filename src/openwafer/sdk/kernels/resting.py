@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.precision import Precision
 from openwafer.sdk.kernels.products import tile_length
@@ -194,13 +194,13 @@ class Resting:
         return round(there + back)
 
     def row_cycles(self, num_words: int) -> int:
-        """Of sums of so many numbers along a row, and back to its first PE."""
+        """Of sums of so many numbers along a row, which end at its first PE."""
         columns, arch = self.grid.columns, self.arch
         if columns == 1:
             return 0
-        ring = Tree(Shape.CHAIN).cycles(columns, num_words, arch)
-        back = broadcast_cycles(columns, 1, num_words, arch)
-        return round(2 * transfer_cycles(REDUCE_CYCLES, arch) + ring + back)
+        back = GENERATIONS[arch].timing.hop_cycles * (columns - 1)
+        around = Tree(Shape.CHAIN).cycles(columns, num_words, arch) + back
+        return round(transfer_cycles(REDUCE_CYCLES, arch) + around)
 
 
 def resting(
