@@ -33,6 +33,8 @@ _NONE: Final = -1
 """Entry of a token that is padded."""
 _TOKEN_CYCLES: Final = 24
 """Of a token's code beside its operation."""
+_SUM_CYCLES: Final = 10
+"""More of a token backward, fitted: its sum is read and written, its features lie apart."""
 
 _MOST_TOKENS: Final = 124
 """Of a PE, as strides of descriptors have 8 bits."""
@@ -74,7 +76,8 @@ class EmbeddingPlan:
     def backward_cycles(self) -> int:
         """Predicted cycles of the backward pass."""
         at_rest, words = self.at_rest, self.most_entries * self.at_rest.features
-        of_token = at_rest.operation_cycles("fadds", at_rest.features) + _TOKEN_CYCLES
+        of_token = at_rest.operation_cycles("fadds", at_rest.features)
+        of_token += _TOKEN_CYCLES + _SUM_CYCLES
         taken = at_rest.tokens * of_token + at_rest.operation_cycles("fmovs", words)
         return LOOK_CYCLES + taken + at_rest.row_cycles(words)
 
