@@ -135,6 +135,68 @@ def test_joined_samples_mark_the_same_tokens_as_whole_documents(tmp_path: Path) 
     assert (rows != IGNORED_LABEL).tolist() == taught[: len(rows)].tolist()
 
 
+def with_settings(folder: Path, **values: object) -> Path:
+    """The tokenizer folder, with other values in its tokenizer_config.json."""
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+    return folder
+
+
+def texts_with_a_template(folder: Path, settings: Path, template: str | None) -> TokenDataset:
+    """A text, with a tokenizer that has a template or none."""
+    file = folder / "a.txt"
+    if not file.exists():
+        file.write_text("some text of some words")
+    tokenizer = SavedTokenizer(save_tokenizer(settings, template), split_special_tokens=False)
+    source = DataSource(SourceKind.TEXT, (str(file),))
+    return prepare(DataConfig(source, tokenizer, Sampling(4, 1), 0.0), folder / "data")
+
+
+def test_a_token_that_a_template_names_and_that_changes_makes_other_tokens(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"messages": CHAT}))
+    source = DataSource(SourceKind.JSONL, (str(file),), column="messages")
+    save_tokenizer(tmp_path, TEMPLATES["turns"])
+    firsts = []
+    for name in ("<s>", "<|header|>"):
+        tokenizer = SavedTokenizer(
+            with_settings(tmp_path, bos_token=name), split_special_tokens=False
+        )
+        dataset = prepare(DataConfig(source, tokenizer, APART, 0.0), tmp_path / "data")
+        firsts.append(int(next(dataset.once()).input_ids[0, 0]))
+    assert firsts == AutoTokenizer.from_pretrained(tmp_path).convert_tokens_to_ids(
+        ["<s>", "<|header|>"]
+    )
+
+
+def test_texts_of_releases_that_took_no_chats_are_not_tokenised_again(tmp_path: Path) -> None:
+    # Without a template the key is theirs.
+    before = texts_with_a_template(tmp_path, tmp_path / "plain", None)
+    after = texts_with_a_template(tmp_path, tmp_path / "chat", CHATML)
+    assert before.folder == after.folder
+
+
+def test_a_table_may_hold_messages_of_both_pairs_of_keys(tmp_path: Path) -> None:
+    empty = {"role": None, "content": None}
+    rows = [{"from": "human", "value": "a", **empty}, {"from": "gpt", "value": "b", **empty}]
+    dataset = prepared(save_tokenizer(tmp_path, CHATML), [{"messages": rows}])
+    assert learned(dataset) == ["b<|im_end|>\n"]
+
+
+def test_tokens_that_only_the_settings_have_are_told(tmp_path: Path) -> None:
+    template = CHATML.replace("<|im_end|>", "{{ pad_token }}")
+    folder = with_settings(save_tokenizer(tmp_path, template), pad_token="<pad>")
+    problem = problem_of(folder, [{"messages": CHAT}])
+    assert "rows.jsonl: row 1: the chat template" in problem
+    assert "writes token 263, and its tokenizer.json has 263 tokens" in problem
+
+
+def test_an_answer_to_nothing_is_told_with_the_row(tmp_path: Path) -> None:
+    problem = problem_of(save_tokenizer(tmp_path, CHATML), [{"messages": CHAT[1:]}])
+    assert "rows.jsonl: row 1: " in problem
+    assert "its first message is an answer, and nothing before says where" in problem
+
+
 def problem_of(folder: Path, rows: Sequence[Any]) -> str:
     with pytest.raises(OpenwaferError) as caught:
         prepared(folder, rows)

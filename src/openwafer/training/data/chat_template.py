@@ -61,7 +61,7 @@ class ChatTemplate:
             if chat.num_prompt or not _GENERATION.search(self._tokenizer.get_chat_template()):
                 return self._by_beginnings(chat, origin)
             return self._by_marks(chat.messages)
-        except (jinja2.TemplateError, TypeError) as problem:
+        except (jinja2.TemplateError, TypeError, ValueError) as problem:
             raise error(
                 "bad-chat",
                 f"{origin}: the chat template of {self.folder} does not take this chat: {problem}",
@@ -104,6 +104,8 @@ class ChatTemplate:
 
     def _before(self, messages: Sequence[Mapping[str, Any]], text: str, origin: str) -> int:
         """Where the answer to messages begins."""
+        if not messages:
+            raise ValueError("its first message is an answer, and nothing before says where")
         return self._shared(self._text(messages, is_asking=True), text, origin)
 
     def _end(self, messages: Sequence[Mapping[str, Any]], text: str, origin: str) -> int:

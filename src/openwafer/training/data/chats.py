@@ -67,12 +67,15 @@ def chat_of(value: list[Any], column: str, origin: str) -> Chat:
 
 
 def _message(found: object, origin: str) -> Mapping[str, Any]:
+    if isinstance(found, dict):
+        # Tables write a null where a message has no such key.
+        found = {key: one for key, one in found.items() if one is not None}
     if not isinstance(found, dict) or not is_chat(found.keys()):
         raise _bad_message(
             f"{origin}: expected an object with role and content, found {found!r:.60}"
         )
     if not found.keys() >= _KEYS:
-        role = _OTHER_ROLES.get(found["from"])
+        role = _OTHER_ROLES.get(str(found["from"]))
         if role is None:
             raise _bad_message(
                 f"{origin} is from {found['from']!r}, expected {', '.join(_OTHER_ROLES)}"
@@ -81,8 +84,7 @@ def _message(found: object, origin: str) -> Mapping[str, Any]:
     for key in ("role", "content"):
         if not isinstance(found[key], str):
             raise _bad_message(f"{origin}: its {key} is {found[key]!r:.60}, expected a text")
-    # Tables write a null where a message has no such key.
-    return {key: one for key, one in found.items() if one is not None}
+    return found
 
 
 def _bad_message(what: str) -> OpenwaferError:

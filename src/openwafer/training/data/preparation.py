@@ -87,12 +87,25 @@ class Encoding:
     def _encode(self, document: Document) -> TokenisedDocument:
         content = document.content
         if isinstance(content, Chat):
-            return self.template.encode(content, document.origin)
+            return self._within(self.template.encode(content, document.origin), document)
         learned_from = len(content.prompt) if isinstance(content, Completion) else 0
         ids, marks = self.tokenizer.encode_marking(document.text, learned_from)
         are_targets = np.array([*marks, True]) if self.learn is Learn.ANSWERS else None
         end = self.tokenizer.end_of_text_id
         return TokenisedDocument(np.array([*ids, end], np.uint32), are_targets)
+
+    def _within(self, found: TokenisedDocument, document: Document) -> TokenisedDocument:
+        """A folder's settings may add tokens that are not in its tokenizer.json."""
+        largest = int(found.ids.max(initial=0))
+        if largest >= self.tokenizer.vocab_size:
+            raise error(
+                "token-of-settings",
+                f"{document.origin}: the chat template of {_folder_of(self.saved)} writes token "
+                f"{largest}, and its tokenizer.json has {self.tokenizer.vocab_size} tokens",
+                help="load the folder with transformers and save it with save_pretrained, which "
+                "writes the tokens of tokenizer_config.json into tokenizer.json",
+            )
+        return found
 
 
 def _folder_of(saved: SavedTokenizer | None) -> Path:
@@ -260,8 +273,11 @@ def prepare(config: DataConfig, folder: PathLike, progress: Report = _silent) ->
     """
     folder = path_of(folder, "folder")
     documents = _Documents.of(config, progress)
-    key = _key(config, documents)
+    key, texts_key = _keys(config, documents)
     try:
+        of_texts = folder / texts_key[:KEY_DIGITS]
+        if _holds(of_texts, texts_key):
+            return TokenDataset.open(of_texts, config.sampling)
         own = folder / key[:KEY_DIGITS]
         own.mkdir(parents=True, exist_ok=True)
         with folder_to_itself(own):
@@ -280,8 +296,13 @@ def _holds(folder: Path, key: str) -> bool:
     return (folder / INDEX_FILE).is_file() and read_index(folder).key == key
 
 
-def _key(config: DataConfig, documents: "_Documents") -> str:
-    """Fingerprint of everything the shards depend on; sampling and shares are not among it."""
+def _keys(config: DataConfig, documents: "_Documents") -> tuple[str, str]:
+    """Fingerprints of everything the shards depend on; sampling and shares are not among it.
+
+    The second leaves out how chats are written. Shards of releases that took no chats have it, and
+    no others where there is a template, so that texts are not tokenised again.
+    """
+    chat_settings = ""
     match config.tokenizer:
         case TokenizerTraining():
             tokenizer = repr(config.tokenizer)
@@ -289,17 +310,15 @@ def _key(config: DataConfig, documents: "_Documents") -> str:
                 tokenizer += repr(config.tokenizer.special_tokens)
         case SavedTokenizer():
             loaded = _loaded_tokenizer(config.tokenizer)
-            tokenizer = f"{loaded.fingerprint}{loaded.chat_template or ''}"
+            tokenizer, chat_settings = loaded.fingerprint, loaded.chat_settings
     sources = [fingerprint(source, files) for source, files in documents.sources]
-    content = (
-        "\0".join(sources),
-        tokenizer,
-        config.validation_share,
-        config.split_seed,
-        config.shard_tokens,
-        VERSION,
+    others = (config.validation_share, config.split_seed, config.shard_tokens, VERSION)
+    joined = "\0".join(sources)
+    key, texts_key = (
+        xxhash.xxh3_128_hexdigest(repr((joined, tokenizer + chats, *others)).encode())
+        for chats in (chat_settings, "")
     )
-    return xxhash.xxh3_128_hexdigest(repr(content).encode())
+    return key, texts_key
 
 
 @dataclass(frozen=True)

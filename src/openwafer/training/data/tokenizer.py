@@ -163,10 +163,12 @@ class Tokenizer:
         return found
 
     @property
-    def chat_template(self) -> str | None:
-        """How its folder writes chats."""
+    def chat_settings(self) -> str:
+        """All in its folder by which chats are written; empty without a template."""
         template = self._settings.chat_template or self._settings.values.get("chat_template")
-        return template if isinstance(template, str) else None
+        # A template may name the tokens of the folder, such as bos_token.
+        tokens = {key: v for key, v in self._settings.values.items() if "_token" in key}
+        return f"{template!r} {sorted(tokens.items())}" if template else ""
 
     @property
     def is_splitting(self) -> bool:
