@@ -63,6 +63,9 @@ def test_each_pe_stops_at_a_line_each_time_that_it_comes_by(tmp_path: Path, arch
         ("half", "f16 0.5"),
         ("i == 2 and !(total > 1)", "true"),
         ("&pair == at", "true"),
+        ("-7 / i", "-3"),
+        ("-7 % i", "-1"),
+        ("total / 4", "0.25"),
     ],
 )
 def test_values_are_shown_as_csl_writes_them(

@@ -9,12 +9,13 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.debug import Console, Debugger
 from tests.sdk.debug.written_words import debugger_of, line_of, written
+from tests.tables import case
 
 SENT = [f"{bits:#010x}" for bits in np.arange(1, 9, dtype=np.float32).view(np.uint32)]
 FIRST_TAKEN = "got[0] > 0"
 
 
-@pytest.fixture(scope="module", params=Arch)
+@pytest.fixture(scope="module", params=[Arch.WSE3, case(Arch.WSE2, by_default=False)])
 def debugger(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Debugger:
     """Of a run in which PE (0, 0) sends eight numbers to PE (1, 0)."""
     return debugger_of(written(3, 2), tmp_path_factory.mktemp("run"), request.param)
@@ -44,6 +45,10 @@ def test_routes_say_where_a_color_goes(console: Console) -> None:
     assert "color 0: west -> ramp" in answer(console, "routes")
     answer(console, "pe 0 0")
     assert "color 0: ramp -> east" in answer(console, "routes")
+
+
+def test_a_variable_may_be_called_by_a_keyword_of_another_language(console: Console) -> None:
+    assert answer(console, "print from").startswith("fabin_dsd fabin_dsd, extent ")
 
 
 def test_queues_have_their_wavelets_in_order(console: Console) -> None:

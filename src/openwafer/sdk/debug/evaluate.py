@@ -6,6 +6,8 @@ They are written as in CSL: names, ``a[2]``, ``s.field``, ``p.*``, ``&x``, arith
 
 import ast
 import functools
+import keyword
+import math
 import operator
 import re
 from collections.abc import Callable
@@ -20,6 +22,21 @@ Result: TypeAlias = Value | Number
 Find: TypeAlias = Callable[[str], Value | None]
 """Gives the value of a name, None for no name; raises OpenwaferError for one without a value."""
 
+
+def _quotient(left: Number, right: Number) -> Number:
+    """Integers truncate, as in CSL."""
+    if isinstance(left, int) and isinstance(right, int):
+        return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+    return left / right
+
+
+def _remainder(left: Number, right: Number) -> Number:
+    """It has the sign of what is divided, as in CSL."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left - right * int(_quotient(left, right))
+    return math.fmod(left, right)
+
+
 _POINTED: Final = "pointed__"
 _ADDRESS: Final = "address__"
 _OPERATORS: Final[MappingProxyType[type, Callable[[Any, Any], Any]]] = MappingProxyType(
@@ -27,8 +44,8 @@ _OPERATORS: Final[MappingProxyType[type, Callable[[Any, Any], Any]]] = MappingPr
         ast.Add: operator.add,
         ast.Sub: operator.sub,
         ast.Mult: operator.mul,
-        ast.Div: operator.truediv,
-        ast.Mod: operator.mod,
+        ast.Div: _quotient,
+        ast.Mod: _remainder,
         ast.LShift: operator.lshift,
         ast.RShift: operator.rshift,
         ast.BitAnd: operator.and_,
@@ -42,6 +59,10 @@ _OPERATORS: Final[MappingProxyType[type, Callable[[Any, Any], Any]]] = MappingPr
         ast.GtE: operator.ge,
     }
 )
+
+_KEYWORDS: Final = {*filter(str.islower, keyword.kwlist)} - {"and", "or", "not"}
+"""Of Python alone; in CSL they are names, as `from`."""
+_BOLD_A: Final = 0x1D41A
 
 
 class Evaluator:
@@ -179,10 +200,20 @@ def _read(expression: str) -> ast.expr:
     """An expression as Python's, once for all hits of a breakpoint."""
     written = re.sub(r"!(?!=)", " not ", expression.strip()).replace(".*", f".{_POINTED}")
     written = re.sub(r"(?<![\w\])])&\s*(?=[A-Za-z_])", f"{_ADDRESS}.", written)
+    # Python takes a name that begins with a bold letter for the plain one, never for a keyword.
+    written = re.sub(
+        r"\b[a-z]+\b",
+        lambda found: _bold(found[0]) if found[0] in _KEYWORDS else found[0],
+        written,
+    )
     try:
         return ast.parse(written.strip(), mode="eval").body
     except SyntaxError as cause:
         raise _refused(expression, "it cannot be read") from cause
+
+
+def _bold(word: str) -> str:
+    return chr(_BOLD_A + ord(word[0]) - ord("a")) + word[1:]
 
 
 def _refused(expression: str, why: str) -> Exception:
