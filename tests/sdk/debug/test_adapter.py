@@ -327,6 +327,27 @@ def test_the_run_ends_and_is_then_over(client: Client) -> None:
     client.event("terminated")
 
 
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("stackTrace", {"threadId": 99}),
+        ("stackTrace", {"threadId": 0}),
+        ("readMemory", {"memoryReference": hex(99 << 20), "count": 2}),
+        ("source", {"sourceReference": 99}),
+        ("stackTrace", {"threadId": []}),
+        ("dataBreakpointInfo", {"name": "none", "variablesReference": 1}),
+    ],
+)
+def test_what_there_is_not_is_refused_and_the_session_goes_on(
+    client: Client, command: str, arguments: dict[str, Any]
+) -> None:
+    at_loop(client)
+    listed(client, "Globals")
+    with pytest.raises(RefusedError, match=r"there is no PE|cannot be read"):
+        client.ask(command, **arguments)
+    assert client.ask("threads")["threads"]
+
+
 def test_what_is_unknown_or_unreadable_is_refused(client: Client) -> None:
     with pytest.raises(RefusedError, match="there is no request 'fly'"):
         client.ask("fly")

@@ -113,7 +113,7 @@ class Adapter:
             text = refused.diagnostics[0].message
             told = {"id": 1, "format": str(refused).replace("{", "{{").replace("}", "}}")}
             answer |= {"success": False, "message": text, "body": {"error": told}}
-        except (KeyError, TypeError, ValueError) as cause:
+        except (AttributeError, LookupError, TypeError, ValueError) as cause:
             told_cause = f"its arguments cannot be read: {cause!r}"
             answer |= {"success": False, "message": f"{command}: {told_cause}"}
         self._messages.send(answer)
@@ -195,7 +195,7 @@ class Adapter:
         name = arguments["name"]
         if reference := arguments.get("variablesReference"):
             found = self._variables(reference, 0, None)
-            name = next(one["evaluateName"] for one in found if one["name"] == name)
+            (name,) = [one["evaluateName"] for one in found if one["name"] == name]
             pe, depth = self._owners[reference]
             look = self._now.look(pe, depth)
         else:
@@ -378,9 +378,9 @@ class Adapter:
 
     def _on_readMemory(self, arguments: Message) -> Iterator[Message]:  # noqa: N802
         pe, begin = divmod(int(arguments["memoryReference"], 0), _BYTES_OF_PE)
-        first, asked = begin + int(arguments.get("offset", 0)), int(arguments["count"])
+        first, asked = begin + int(arguments.get("offset", 0)), max(0, int(arguments["count"]))
         num = min(asked, WORD_BYTES * MEMORY_WORDS - first) if first >= 0 else 0
-        data = self._now.look(pe).read(first, num) if num > 0 else b""
+        data = self._now.look(self._known(pe)).read(first, num) if num > 0 else b""
         yield {
             "address": hex(pe * _BYTES_OF_PE + max(0, first)),
             "data": base64.b64encode(data).decode(),
@@ -475,9 +475,11 @@ class Adapter:
         return pe, self._now.look(pe, depth)
 
     def _pe(self, arguments: Message) -> int:
-        pe = int(arguments["threadId"]) - 1
-        self._now.program.place_of(pe)
-        return pe
+        return self._known(int(arguments["threadId"]) - 1)
+
+    def _known(self, pe: int) -> int:
+        """A PE by its number, which is refused where there is none."""
+        return self._now.number_of(*self._now.program.place_of(pe))
 
 
 def _event(name: str, **body: Any) -> Message:
