@@ -137,9 +137,11 @@ def test_a_pe_goes_to_a_line_both_ways(viewer: Viewer) -> None:
     assert looked(viewer, cycle=0, way=Way.LINE, **at)["place"] == [source, line]
     refused = looked(viewer, cycle=0, way=Way.LINE, **(at | {"line": 9999}))["error"]
     assert "has no code from line 9999 on" in refused
+    refused = looked(viewer, cycle=0, way=Way.LINE, **(at | {"source": 99}))["error"]
+    assert "there is no source 99" in refused
 
 
-@pytest.mark.parametrize("query", ["way=9", "way=3&line=2", "way=3&source=1"])
+@pytest.mark.parametrize("query", ["way=9", "way=3", "way=3&line=2", "way=3&source=1"])
 def test_no_way_is_refused(viewer: Viewer, query: str) -> None:
     assert ask(viewer, f"symbols?x=0&y=0&cycle=1&{query}")[0] == HTTPStatus.BAD_REQUEST
 

@@ -176,8 +176,9 @@ class _Request(BaseHTTPRequestHandler):
     def _symbols(self, given: dict[str, str]) -> None:
         if {"x", "y", "cycle"} <= given.keys() and all(map(str.isdecimal, given.values())):
             query = {key: int(one) for key, one in given.items()}
-            is_known = query.get("way", 0) in set(Way) and ("source" in query) == ("line" in query)
-            if is_known:
+            way, has_line = query.get("way", Way.HERE), "line" in query
+            needs_line = way in (Way.LINE, Way.LINE_BACK)
+            if way in set(Way) and ("source" in query) == has_line >= needs_line:
                 self._answer(HTTPStatus.OK, self.own.symbols(query), "application/json")
                 return
         told = b"symbols?x=COLUMN&y=ROW&cycle=CYCLE[&way=0 to 4][&source=N&line=N], as numbers\n"

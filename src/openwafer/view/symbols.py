@@ -93,12 +93,16 @@ class Symbols:
             way: where to go from there.
             line: number of a source, and of a line there.
 
-        Raises OpenwaferError where there is no such PE, and for a line without code.
+        Raises OpenwaferError where there is no such PE or source, and for a line without code.
         """
         x, y = pe
         if not (x < self._program.width and y < self._program.height):
             size = f"{self._program.width} by {self._program.height}"
             raise error("view-no-pe", f"there is no PE ({x}, {y}): the program has {size}")
+        num_sources = len(self._program.debug.sources)
+        if line is not None and line[0] >= num_sources:
+            told = f"there is no source {line[0]}: the program has {num_sources}, counted from 0"
+            raise error("view-no-source", told)
         number = self._program.number_of(x, y)
         return self._thread.submit(self._at, number, cycle, way, line).result()
 
