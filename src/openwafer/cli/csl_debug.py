@@ -14,6 +14,7 @@ from openwafer.cli.journaled import chosen_run, journaled
 
 if TYPE_CHECKING:
     from openwafer.sdk.debug import Stand
+    from openwafer.sdk.program.program import Program
 
 _PATHS: Final = ("out", "replay", "core")
 
@@ -69,24 +70,24 @@ def _opened(given: Mapping[str, Any]) -> "tuple[Stand | None, int]":
     """
     from openwafer.diagnostics import counted, error
     from openwafer.sdk.debug import Debugger
-    from openwafer.sdk.host import read_program
     from openwafer.sdk.host.journal import read
 
     out, replay, core = (None if given.get(k) is None else Path(given[k]) for k in _PATHS)
     script = [str(word) for word in given.get("script") or ()]
     ways = [one for one in (script, replay, core) if one]
-    if len(ways) != 1 or (out is None and core is None):
+    if len(ways) != 1 or (script and out is None):
         raise error(
             "debug-of-what",
             "the run of a script or of a journal is debugged, or a core is; given are"
             f" {counted(len(ways), 'way')} to one, and {out or 'no'} folder of a program",
-            help="write: openwafer csl debug OUT -- run.py ..., --replay JOURNAL, or --core FILE",
+            help="write one of: openwafer csl debug OUT -- run.py ..., openwafer csl debug --replay"
+            " JOURNAL, openwafer csl debug --core FILE",
         )
     if core is not None:
         return _core(core, out), 0
-    assert out is not None
     if replay is not None:
-        return Debugger(read_program(out), read(replay)), 0
+        journal = read(replay)
+        return Debugger(_program_of(replay, journal.program, out, "--replay JOURNAL"), journal), 0
     with journaled(script, out) as (code, runs):
         return (None if runs is None else Debugger(*chosen_run(runs, given.get("run")))), code
 
@@ -94,11 +95,15 @@ def _opened(given: Mapping[str, Any]) -> "tuple[Stand | None, int]":
 def _core(path: Path, out: Path | None) -> "Stand":
     from openwafer.sdk.debug import stand_of
     from openwafer.sdk.host import core_file
-    from openwafer.sdk.host.beside import program_of_run
 
     core = core_file.read(path)
-    name_it = "name its folder: openwafer csl debug OUT --core FILE"
-    return stand_of(core, program_of_run(path, core.head.machine.program, out, name_it))
+    return stand_of(core, _program_of(path, core.head.machine.program, out, "--core FILE"))
+
+
+def _program_of(path: Path, digest: str, out: Path | None, option: str) -> "Program":
+    from openwafer.sdk.host.beside import program_of_run
+
+    return program_of_run(path, digest, out, f"name its folder: openwafer csl debug OUT {option}")
 
 
 def _serve(given: Mapping[str, Any], port: int | None) -> None:

@@ -1,6 +1,7 @@
 """What a run has left is looked at, and does not go on."""
 
 import io
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,10 @@ from tests.cli.command import run_command
 from tests.sdk.debug.dap_client import RefusedError, begun
 from tests.sdk.debug.running_sum import debugger_of, ran
 from tests.sdk.debug.serving import served
+from tests.tables import case
 
 
-@pytest.fixture(scope="module", params=Arch)
+@pytest.fixture(scope="module", params=[Arch.WSE3, case(Arch.WSE2, by_default=False)])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a run that hangs, with its journal and its core."""
     made = tmp_path_factory.mktemp("run")
@@ -84,6 +86,16 @@ def test_the_command_finds_the_program_beside(
     assert done.code == 0
     assert "f16 2.5\n" in done.out
     assert "it is looked at, and does not go on" in done.out
+
+
+def test_a_journal_is_debugged_with_the_program_beside(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = shutil.copy(folder / "run.journal", folder / "cores" / "0000.journal")
+    monkeypatch.setattr("sys.stdin", io.StringIO("c\np half\n"))
+    assert "f16 2.5\n" in run_command("csl", "debug", "--replay", journal).out
+    refused = run_command("csl", "debug", "--replay", folder / "run.journal").err
+    assert "name its folder: openwafer csl debug OUT --replay JOURNAL" in refused
 
 
 @pytest.mark.parametrize(
