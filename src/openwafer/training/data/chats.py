@@ -67,24 +67,23 @@ def chat_of(value: list[Any], column: str, origin: str) -> Chat:
 
 
 def _message(found: object, origin: str) -> Mapping[str, Any]:
-    if isinstance(found, dict):
-        # Tables write a null where a message has no such key.
-        found = {key: one for key, one in found.items() if one is not None}
     if not isinstance(found, dict) or not is_chat(found.keys()):
         raise _bad_message(
             f"{origin}: expected an object with role and content, found {found!r:.60}"
         )
-    if not found.keys() >= _KEYS:
-        role = _OTHER_ROLES.get(str(found["from"]))
+    # Tables write a null where a message has no such key.
+    message = {key: one for key, one in found.items() if one is not None}
+    if not message.keys() >= _KEYS and message.keys() >= _OTHER_KEYS:
+        role = _OTHER_ROLES.get(str(message["from"]))
         if role is None:
             raise _bad_message(
-                f"{origin} is from {found['from']!r}, expected {', '.join(_OTHER_ROLES)}"
+                f"{origin} is from {message['from']!r}, expected {', '.join(_OTHER_ROLES)}"
             )
-        found = {"role": role, "content": found["value"]}
+        message = {"role": role, "content": message["value"]}
     for key in ("role", "content"):
-        if not isinstance(found[key], str):
-            raise _bad_message(f"{origin}: its {key} is {found[key]!r:.60}, expected a text")
-    return found
+        if not isinstance(message.get(key), str):
+            raise _bad_message(f"{origin}: its {key} is {message.get(key)!r:.60}, expected a text")
+    return message
 
 
 def _bad_message(what: str) -> OpenwaferError:
