@@ -54,7 +54,7 @@ class Fabric:
         self.account = Account()
         self.most_features = 1
         self.norm: Norm | None = None
-        self._wafers: dict[int, Wafer] = {}
+        self._wafers: dict[ResidentPlan, Wafer] = {}
         self._num_tokens = num_tokens
         self._plan(num_tokens or options.columns)
 
@@ -94,10 +94,11 @@ class Fabric:
         Raises:
             OpenwaferError: they do not divide, or there is no room for the widest layer.
         """
-        tokens = num_tokens(shape)
-        if tokens not in self._wafers:
-            self._wafers[tokens] = Wafer(Resident(self._plan(tokens)), self.account)
-        return self._wafers[tokens]
+        # A model that comes later may have wider layers, or the first norm.
+        plan = self._plan(num_tokens(shape))
+        if plan not in self._wafers:
+            self._wafers[plan] = Wafer(Resident(plan), self.account)
+        return self._wafers[plan]
 
     def _plan(self, tokens: int) -> ResidentPlan:
         options = self.options
@@ -160,7 +161,7 @@ class _OnFabric:
 
         _check_call(call)
         args, kwargs = pytree.tree_map(enter, (tuple(call.args), dict(call.kwargs)))
-        with backend.account.inside(self.layer, self._refusal), _Streaming(backend, self.layer):
+        with backend.account.inside(self.layer, self._refusal), _Streaming(backend):
             return call.function(*args, **kwargs)
 
     recompute = forward
@@ -194,9 +195,9 @@ def _check_call(call: LayerCall) -> None:
 class _Streaming(TorchFunctionMode):
     """Computes functions that have weights on the wafer, while a layer's forward runs."""
 
-    def __init__(self, backend: Fabric, layer: str) -> None:
+    def __init__(self, backend: Fabric) -> None:
         super().__init__()
-        self._backend, self._layer = backend, layer
+        self._backend = backend
 
     def __torch_function__(
         self,
@@ -205,7 +206,9 @@ class _Streaming(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        computed = _COMPUTED.get(func)
-        if computed is not None:
-            return computed(self._backend, self._layer, *args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+        computed, named = _COMPUTED.get(func), dict(kwargs or {})
+        if computed is None:
+            return func(*args, **named)
+        if "input" in named:
+            args = (named.pop("input"), *args)
+        return computed(self._backend, *args, **named)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from openwafer.fabric_device.on_wafer import OnWafer
+from openwafer.fabric_device.on_wafer import OnWafer, gradient_rested, rested
 from openwafer.fabric_device.wafer import Account, Wafer
 from openwafer.sdk.kernels.resident_plan import ResidentPlan, Weights
 from openwafer.sdk.kernels.sparse_tiles import Ints
@@ -28,7 +28,8 @@ class Wafers(Protocol):
 
 def put(wafer: Wafer, tensor: Tensor) -> Tensor:
     """A tensor on the wafer, in autograd's graph; its gradient comes back to the host."""
-    if isinstance(tensor, OnWafer):
+    if isinstance(tensor, OnWafer) and tensor.rest.wafer is wafer:
+        tensor.rest.check()
         return tensor
     placed: Tensor = _Put.apply(tensor, wafer)  # type: ignore[no-untyped-call]
     return placed
@@ -37,7 +38,7 @@ def put(wafer: Wafer, tensor: Tensor) -> Tensor:
 class _Put(torch.autograd.Function):
     @staticmethod
     def forward(_ctx: Any, tensor: Tensor, wafer: Wafer) -> Tensor:
-        return OnWafer.of(wafer.rest(tensor))
+        return OnWafer.of(rested(tensor, wafer))
 
     @staticmethod
     def backward(_ctx: Any, gradient: Tensor) -> Any:
@@ -79,13 +80,14 @@ class Layer:
 
 
 def streamed_linear(
-    wafers: Wafers, layer: str, x: Tensor, weight: Tensor, bias: Tensor | None = None
+    wafers: Wafers, x: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
     """What `F.linear` gives, on the wafer of its tokens: (..., outputs)."""
     wafer = wafers.wafer(x.shape)
     outputs, features = weight.shape
     pattern = _dense(outputs, features, wafer.resident.plan, has_bias=bias is not None)
-    return _product(Layer(layer, wafer, pattern, weight.shape), x, weight, bias)
+    layer = Layer(wafers.account.layer, wafer, pattern, weight.shape)
+    return _product(layer, x, weight, bias)
 
 
 def _product(layer: Layer, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -190,13 +192,13 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         layer: Layer = ctx.layer
         wafer, weights = layer.wafer, layer.weights
-        dy = gradient.rest if isinstance(gradient, OnWafer) else wafer.rest(gradient)
+        dy = gradient_rested(gradient, wafer)
         resident = wafer.resident
         dx = of_weight = of_bias = None
         with wafer.account.inside(layer.name):
             if ctx.needs_input_grad[1]:
                 made = resident.delta(weights, layer.data(weight), dy.activation)
-                dx = OnWafer.of(wafer.made(made, x.shape))
+                dx = OnWafer.of(wafer.made(made, x.shape, has_zeros=True))
             if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
                 found = resident.gradient(weights, x.rest.activation, dy.activation)
                 wafer.count()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.fabric_device.linear import Wafers, put
-from openwafer.fabric_device.on_wafer import OnWafer
+from openwafer.fabric_device.on_wafer import OnWafer, gradient_rested
 from openwafer.fabric_device.wafer import Room, Wafer
 from openwafer.sdk.kernels.resident_plan import Norm
 
@@ -25,31 +25,47 @@ def norm_of(module: nn.RMSNorm | nn.LayerNorm) -> Norm | None:
 
 def rms_norm(
     wafers: Wafers,
-    layer: str,
     x: Tensor,
-    _shape: Sequence[int],
-    weight: Tensor,
-    eps: float | None = None,  # noqa: ARG001  (that of the program)
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
 ) -> Tensor:
     """What `F.rms_norm` gives, on the wafer of its tokens."""
-    wafer = wafers.wafer(x.shape)
-    result: Tensor = _Norm.apply(layer, wafer, put(wafer, x), weight)  # type: ignore[no-untyped-call]
+    epsilon = torch.finfo(torch.float32).eps if eps is None else eps
+    wafer = _planned(wafers, x, normalized_shape, epsilon, weight)
+    result: Tensor = _Norm.apply(wafers.account.layer, wafer, put(wafer, x), weight)  # type: ignore[no-untyped-call]
     return result
 
 
 def layer_norm(
     wafers: Wafers,
-    layer: str,
     x: Tensor,
-    _shape: Sequence[int],
-    weight: Tensor,
-    bias: Tensor,
-    eps: float = 1e-5,  # noqa: ARG001  (that of the program)
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
     """What `F.layer_norm` gives, on the wafer of its tokens."""
-    wafer = wafers.wafer(x.shape)
-    result: Tensor = _Norm.apply(layer, wafer, put(wafer, x), weight, bias)  # type: ignore[no-untyped-call]
+    wafer = _planned(wafers, x, normalized_shape, eps, weight, bias)
+    result: Tensor = _Norm.apply(wafers.account.layer, wafer, put(wafer, x), weight, bias)  # type: ignore[no-untyped-call]
     return result
+
+
+def _planned(
+    wafers: Wafers, x: Tensor, shape: Sequence[int], epsilon: float, *numbers: Tensor | None
+) -> Wafer:
+    """The wafer of the tokens, if its program has such a norm; refuses a layer's other ones."""
+    wafer, has_mean = wafers.wafer(x.shape), len(numbers) == 2
+    has_all = all(number is not None for number in numbers)
+    if (
+        not has_all
+        or len(shape) != 1
+        or wafer.resident.plan.norm != Norm(shape[0], epsilon, has_mean)
+    ):
+        name = "layer_norm" if has_mean else "rms_norm"
+        what = f"{name} of {tuple(shape)} with eps {epsilon:g}"
+        raise wafers.account.refusal(f"{what}, which no norm module of the model has,")
+    return wafer
 
 
 class _Norm(torch.autograd.Function):
@@ -69,8 +85,8 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         wafer: Wafer = ctx.wafer
-        dy = gradient.rest if isinstance(gradient, OnWafer) else wafer.rest(gradient)
+        dy = gradient_rested(gradient, wafer)
         with wafer.account.inside(ctx.layer):
             dx, of_numbers = wafer.resident.normalise_delta(ctx.made, dy.activation)
-            made = wafer.made(dx, gradient.shape)
+            made = wafer.made(dx, gradient.shape, has_zeros=True)
         return None, None, OnWafer.of(made), *map(torch.from_numpy, of_numbers)

@@ -71,24 +71,40 @@ class OnWafer(torch.Tensor):
         return func(*args, **kwargs)
 
 
-def _rested(value: Any, wafer: Wafer) -> Activation:
-    """The activation of a tensor, which is put on the wafer if it is not there."""
-    rest: Resting = value.rest if isinstance(value, OnWafer) else wafer.rest(value)
-    return rest.activation
+def rested(value: torch.Tensor, wafer: Wafer) -> Resting:
+    """A tensor on this wafer, where it is put if it is elsewhere."""
+    if not isinstance(value, OnWafer):
+        return wafer.rest(value)
+    if value.rest.wafer is wafer:
+        return value.rest
+    value.rest.read("another wafer")
+    return wafer.rest(value.plain)
 
 
-def _made(like: OnWafer, activation: Activation) -> Resting:
-    return like.rest.wafer.made(activation, like.shape)
+def gradient_rested(value: torch.Tensor, wafer: Wafer) -> Resting:
+    """The same of a gradient, whose padded tokens are to be zeros, whoever made it."""
+    rest = rested(value, wafer)
+    if rest.has_zeros or not wafer.resident.plan.is_padded:
+        return rest
+    rest.read("padding")
+    return wafer.rest(rest.plain)
 
 
-def _both(function: Callable[..., Activation]) -> Callable[..., Resting | None]:
-    """A function of two activations of one shape."""
+def _both(
+    function: Callable[..., Activation], has_zeros: Callable[[tuple[bool, bool]], bool]
+) -> Callable[..., Resting | None]:
+    """A function of two activations of one shape, and whether it keeps padded zeros."""
 
     def local(a: Any, b: Any, *, alpha: float = 1) -> Resting | None:
         are_there = isinstance(a, OnWafer) and isinstance(b, OnWafer)
         if not are_there or a.shape != b.shape or alpha != 1:
             return None
-        return _made(a, function(a.rest.wafer.resident, a.rest.activation, b.rest.activation))
+        x: Resting = a.rest
+        y: Resting = b.rest
+        if x.wafer is not y.wafer:
+            return None
+        made = function(x.wafer.resident, x.activation, y.activation)
+        return x.wafer.made(made, a.shape, has_zeros=has_zeros((x.has_zeros, y.has_zeros)))
 
     return local
 
@@ -97,7 +113,8 @@ def _one(function: Callable[..., Activation]) -> Callable[..., Resting | None]:
     """A function of each value."""
 
     def local(x: OnWafer) -> Resting:
-        return _made(x, function(x.rest.wafer.resident, x.rest.activation))
+        wafer = x.rest.wafer
+        return wafer.made(function(wafer.resident, x.rest.activation), x.shape)
 
     return local
 
@@ -109,8 +126,9 @@ def _delta(function: Callable[..., Activation]) -> Callable[..., Resting | None]
         if not isinstance(kept, OnWafer):
             return None
         wafer = kept.rest.wafer
-        dx = function(wafer.resident, kept.rest.activation, _rested(dy, wafer))
-        return _made(kept, dx)
+        given = rested(dy, wafer)
+        dx = function(wafer.resident, kept.rest.activation, given.activation)
+        return wafer.made(dx, kept.shape, has_zeros=given.has_zeros)
 
     return local
 
@@ -128,8 +146,8 @@ def _gelu_delta(dy: Any, x: Any, *, approximate: str = "none") -> Resting | None
 
 
 _LOCAL: Final[Mapping[Any, Callable[..., Resting | None]]] = {
-    aten.add.Tensor: _both(Resident.add),
-    aten.mul.Tensor: _both(Resident.multiply),
+    aten.add.Tensor: _both(Resident.add, all),
+    aten.mul.Tensor: _both(Resident.multiply, any),
     aten.relu.default: _one(Resident.relu),
     aten.threshold_backward.default: _relu_delta,
     aten.silu.default: _one(Resident.silu),

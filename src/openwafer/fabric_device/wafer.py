@@ -11,7 +11,7 @@ from weakref import finalize
 import numpy as np
 import torch
 
-from openwafer.diagnostics import OpenwaferError
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.fabric_device.report import Tally
 from openwafer.sdk.kernels.resident import Resident
 from openwafer.sdk.kernels.resident_plan import Activation
@@ -37,6 +37,11 @@ class Account:
     layer: str = ""
     refuses: Refusal | None = None
 
+    def refusal(self, function: str) -> OpenwaferError:
+        """That of a function which the layer under way calls."""
+        assert self.refuses is not None, "functions are taken inside a layer's forward"
+        return self.refuses(function)
+
     @contextmanager
     def inside(self, layer: str, refuses: Refusal | None = None) -> Iterator[None]:
         """Context of a layer's forward, or of its backward."""
@@ -55,15 +60,37 @@ class Resting:
         wafer: has it.
         activation: where it lies.
         shape: of the tensor, whose last dim are its features.
+        has_zeros: whether the tokens that fill up a PE's are zeros, as sums over tokens of a
+            gradient need them.
     """
 
-    def __init__(self, wafer: "Wafer", activation: Activation, shape: torch.Size) -> None:
+    def __init__(
+        self, wafer: "Wafer", activation: Activation, shape: torch.Size, *, has_zeros: bool
+    ) -> None:
         self.wafer = wafer
-        self.activation = activation
+        self._activation = activation
+        self.has_zeros = has_zeros
         # Room for its values, which come when somebody reads them.
-        self.plain = torch.empty(shape, dtype=torch.float32)
+        with torch.inference_mode(mode=False):
+            self.plain = torch.empty(shape, dtype=torch.float32)
         self._is_here = False
         finalize(self, wafer.resident.release, activation)
+
+    @property
+    def activation(self) -> Activation:
+        """Where it lies; see :meth:`check`."""
+        self.check()
+        return self._activation
+
+    def check(self) -> None:
+        """Refuse an activation whose values torch has written in host memory since."""
+        if self.plain._version:
+            raise error(
+                "wafer-written",
+                f"an activation {tuple(self.plain.shape)} on the wafer was written in place in "
+                "host memory, and a layer takes it from the wafer",
+                help="write x = x + y in the place of x += y, or take a copy, with .clone()",
+            )
 
     def read(self, function: str) -> None:
         """Let the values be in :attr:`plain`.
@@ -77,7 +104,7 @@ class Resting:
         if not self._is_here:
             self._is_here = True
             account.copies_off[function] += 1
-            values = self.wafer.resident.values(self.activation)
+            values = self.wafer.resident.values(self._activation)
             # By numpy, so that autograd does not take it for a change of the tensor.
             self.plain.numpy()[...] = values.T.reshape(self.plain.shape)
 
@@ -107,12 +134,18 @@ class Wafer:
         self.account.copies_on += 1
         values = tensor.detach().numpy().reshape(-1, tensor.shape[-1]).T
         activation = self.resident.hold(np.ascontiguousarray(values))
-        return Resting(self, activation, tensor.shape)
+        return Resting(self, activation, tensor.shape, has_zeros=True)
 
-    def made(self, activation: Activation, shape: torch.Size | tuple[int, ...]) -> Resting:
+    def made(
+        self,
+        activation: Activation,
+        shape: torch.Size | tuple[int, ...],
+        *,
+        has_zeros: bool = False,
+    ) -> Resting:
         """What a pass has made; the pass is counted for the layer under way."""
         self.count()
-        return Resting(self, activation, torch.Size(shape))
+        return Resting(self, activation, torch.Size(shape), has_zeros=has_zeros)
 
     def count(self) -> None:
         """Count the passes since the last time for the layer under way."""

@@ -100,6 +100,15 @@ def test_layers_beside_products_are_numpys(wafer: Resident) -> None:
     assert np.allclose(wafer.values(dx), part / np.sqrt(x.var(0) + 1e-5), atol=1e-5)
 
 
+def test_what_is_no_number_goes_through_activation_functions(wafer: Resident) -> None:
+    great, ones = np.full((1, TOKENS), 3e38, np.float32), np.ones((1, TOKENS), np.float32)
+    held, nothing, dy = (wafer.hold(one) for one in (great, 0 * ones, ones))
+    nan = wafer.multiply(wafer.add(held, held), nothing)
+    for function in (wafer.relu, wafer.silu, wafer.gelu):
+        assert np.isnan(wafer.values(function(nan))).all()
+    assert (wafer.values(wafer.relu_delta(nan, dy)) == 1).all()
+
+
 def test_only_weights_that_are_stored_enter_and_take_cycles(wafer: Resident) -> None:
     w, x = normal(HIDDEN, HIDDEN), wafer.hold(normal(HIDDEN, TOKENS))
     sparse = scipy.sparse.csr_array(w * (normal(HIDDEN, HIDDEN, seed=1) > 1))

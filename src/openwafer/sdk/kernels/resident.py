@@ -1,5 +1,6 @@
 """A network's activations on the wafer, while the weights of one pass after the other stream in."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
@@ -42,6 +43,7 @@ class Resident:
         program = compiled("resident", plan.arch, plan.params)
         self._run = program.run(replace(QUIET, edge=plan.edge))
         self._free = [(1, plan.num_panels - 1)]
+        self._released: deque[Activation] = deque()
         self.least_free = plan.num_panels - 1
         shape = plan.rows, plan.columns, plan.tokens
         self._run.launch("look", 0)
@@ -65,6 +67,7 @@ class Resident:
         return self._reserve(self.plan.panels_of(features), features)
 
     def _reserve(self, panels: int, features: int) -> Activation:
+        self._take_back()
         for number, (first, length) in enumerate(self._free):
             if length >= panels:
                 self._free[number] = (first + panels, length - panels)
@@ -80,8 +83,14 @@ class Resident:
         )
 
     def release(self, activation: Activation) -> None:
-        """Give room back."""
-        spans = sorted([*self._free, (activation.first, activation.panels)])
+        """Give room back; where objects are collected, which may be amid a reservation."""
+        self._released.append(activation)
+
+    def _take_back(self) -> None:
+        returned = []
+        while self._released:
+            returned.append(self._released.popleft())
+        spans = sorted([*self._free, *((one.first, one.panels) for one in returned)])
         self._free = spans[:1]
         for first, length in spans[1:]:
             before, size = self._free[-1]

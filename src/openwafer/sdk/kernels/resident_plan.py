@@ -117,6 +117,11 @@ class ResidentPlan:
         return tile_length(self.num_tokens, self.columns, _SIMD)
 
     @property
+    def is_padded(self) -> bool:
+        """Whether a PE has tokens that fill up its own."""
+        return self.tokens * self.columns != self.num_tokens
+
+    @property
     def band(self) -> int:
         """Rows whose weights enter by one port."""
         return ceil(self.rows / self.num_ports)

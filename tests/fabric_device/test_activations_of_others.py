@@ -1,0 +1,139 @@
+"""What a user's own code does with activations that lie on a wafer."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.fabric_device import Fabric, FabricOptions
+from openwafer.fabric_device.linear import put
+from openwafer.fabric_device.on_wafer import OnWafer
+from openwafer.training.frontends import stream_weights
+from openwafer.training.plan_record import Activations
+from openwafer.training.stream.stream_options import StreamOptions
+
+X = torch.linspace(-1, 1, 18).view(6, 3)
+WIDTH = 4
+STREAMED = StreamOptions(min_layer_bytes=1, default_activations=Activations.KEEP)
+
+
+@pytest.fixture
+def fabric() -> Iterator[Fabric]:
+    backend = Fabric(FabricOptions(rows=2, columns=1))
+    yield backend
+    backend.close()
+
+
+def built(*layers: Callable[[], nn.Module]) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(*(layer() for layer in layers))
+
+
+def linear(features: int, outputs: int) -> Callable[[], nn.Module]:
+    return lambda: nn.Linear(features, outputs)
+
+
+def on(
+    model: nn.Module, optimizer: torch.optim.Optimizer, backend: Fabric | None
+) -> AbstractContextManager[object]:
+    """Weights stream to a backend if there is one."""
+    if backend is None:
+        return nullcontext()
+    options = replace(STREAMED, backend=backend)
+    return stream_weights(model, optimizer, device_memory="1MiB", options=options)
+
+
+def trained(model: nn.Module, backend: Fabric | None) -> list[Tensor]:
+    """Parameters after a step on half of the outputs' squares, whose gradient the outputs are."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with on(model, optimizer, backend):
+        y = model(X)
+        y.backward(y.detach())
+        optimizer.step()
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def test_an_activation_is_its_own_gradient_though_padded_tokens_have_a_bias(
+    fabric: Fabric,
+) -> None:
+    layers = linear(3, WIDTH), nn.ReLU, lambda: Named(WIDTH, 2)
+    torch.testing.assert_close(trained(built(*layers), fabric), trained(built(*layers), None))
+    assert fabric.report().copies_off == {"padding": 1}
+
+
+def test_a_later_model_on_the_same_wafer_may_be_wider_and_have_norms(fabric: Fabric) -> None:
+    trained(built(linear(3, 2)), fabric)
+    layers = linear(3, 20), lambda: nn.RMSNorm(20, eps=1e-6), linear(20, 2)
+    torch.testing.assert_close(trained(built(*layers), fabric), trained(built(*layers), None))
+
+
+class Parts(nn.Module):
+    """Two layers, and what its user does between them."""
+
+    def __init__(self, between: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(3, WIDTH), nn.Linear(WIDTH, 2)
+        self.between: Callable[[Tensor], Tensor] = nn.functional.relu
+        self.later = between
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.second(self.between(self.first(x)))
+        return y
+
+
+def evaluated(model: Parts, backend: Fabric) -> Tensor:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with on(model, optimizer, backend):
+        model(X).sum().backward()
+        model.between = model.later
+        with torch.no_grad():
+            y: Tensor = model(X)
+            return y.clone()
+
+
+def zeroed(h: Tensor) -> Tensor:
+    h[:, 0] = 0
+    return h
+
+
+@pytest.mark.parametrize("between", [Tensor.relu_, zeroed])
+def test_an_activation_that_was_written_in_place_is_refused(
+    between: Callable[[Tensor], Tensor], fabric: Fabric
+) -> None:
+    with pytest.raises(OpenwaferError, match=r"activation \(6, 4\) on the wafer was written in"):
+        evaluated(Parts(between), fabric)
+
+
+def test_an_activation_of_another_wafer_comes_over(fabric: Fabric) -> None:
+    other = Fabric(fabric.options)
+    kept = other.wafer(X.shape).rest(X)
+    a, b = (OnWafer.of(one.wafer(X.shape).rest(X * 2)) for one in (other, fabric))
+    assert torch.equal(a + b, X * 4)
+    assert torch.equal(put(fabric.wafer(X.shape), a) + b, X * 4)
+    assert torch.equal(OnWafer.of(kept).clone(), X)
+    other.close()
+
+
+class Normed(nn.Linear):
+    """Calls a norm that no module of the model has."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.rms_norm(super().forward(x), (WIDTH,), self.bias, eps=1.0)
+
+
+def test_a_norm_with_an_epsilon_of_its_own_is_refused(fabric: Fabric) -> None:
+    layers = linear(3, WIDTH), lambda: nn.RMSNorm(WIDTH, eps=1e-6), lambda: Normed(WIDTH, WIDTH)
+    with pytest.raises(OpenwaferError, match=r"'2', a Normed[^$]*rms_norm of \(4,\) with eps 1,"):
+        trained(built(*layers), fabric)
+
+
+class Named(nn.Linear):
+    """Gives its inputs by name."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(input=x, weight=self.weight, bias=self.bias)
