@@ -96,6 +96,15 @@ def evaluated(model: Parts, backend: Fabric) -> Tensor:
             return y.clone()
 
 
+def test_a_call_without_gradients_before_any_training_is_on_the_wafer(fabric: Fabric) -> None:
+    model = built(linear(3, WIDTH))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    expected = model(X)
+    with on(model, optimizer, fabric), torch.no_grad():
+        torch.testing.assert_close(model(X).clone(), expected.detach())
+    assert fabric.report().cycles_of("0", "forward") > 0
+
+
 def zeroed(h: Tensor) -> Tensor:
     h[:, 0] = 0
     return h

@@ -130,6 +130,11 @@ class PlanInput:
     network: NetworkRates | None = None
     num_tokens: int | None = None
 
+    @property
+    def has_kernels(self) -> bool:
+        """Whether somebody else than torch computes layers."""
+        return self.options.backend is not TORCH or self.options.device == FABRIC
+
     def make_device(self) -> Device:
         """The device that was chosen.
 

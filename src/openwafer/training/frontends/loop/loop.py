@@ -193,7 +193,8 @@ class StreamedLoop:
         )
         self._is_waiting = True
         self.is_planning = False
-        self._begins_without_gradients = False
+        # A device with kernels of its own computes from the first call on, not torch in its place.
+        self._begins_without_gradients = home.given.has_kernels
         model.forward = self._waiting_forward
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
