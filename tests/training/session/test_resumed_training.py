@@ -267,5 +267,7 @@ def test_another_source_is_refused(data: TinyData, tmp_path: Path) -> None:
     train_halfway(config)
     assert isinstance(config.data.source, DataSource)
     source = replace(config.data.source, paths=("elsewhere",))
-    with pytest.raises(OpenwaferError, match=r"(?s)data.source is not.* found .*'elsewhere'"):
+    with pytest.raises(
+        OpenwaferError, match=r"(?s)data.source is not.* found .*'elsewhere'.*learn=answers"
+    ):
         resume_quietly(replace(config, data=replace(config.data, source=source)))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from openwafer.training.data.shards import Shard
 
-_SAMPLES_AT_ONCE: Final = 4096
+_TOKENS_AT_ONCE: Final = 2**21
 """Whose marks are read at a time."""
 
 Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -207,10 +207,18 @@ class TokenStream:
             start, number = stop, number + 1
 
     def taught(self, samples: Samples) -> ChosenSamples:
-        """Those of the samples that have a target behind their first token."""
+        """Those of the samples that have a target behind their first token.
+
+        Samples lie one behind the other, so that a stretch of tokens holds those of many.
+        """
         chosen: list[NDArray[np.int64]] = []
-        for first in range(0, samples.num_samples, _SAMPLES_AT_ONCE):
-            ids = np.arange(first, min(first + _SAMPLES_AT_ONCE, samples.num_samples))
-            are_targets = self.are_targets(samples.spans(ids), samples.sequence_length)
-            chosen.append(ids[are_targets[:, 1:].any(axis=1)])
+        at_once = -(-_TOKENS_AT_ONCE // samples.sequence_length)
+        for first in range(0, samples.num_samples, at_once):
+            ids = np.arange(first, min(first + at_once, samples.num_samples))
+            starts, lengths = samples.spans(ids)
+            begin, ends = starts[0], starts + lengths
+            whole = int(ends[-1] - begin)
+            marks = self.are_targets((starts[:1], np.array([whole])), whole)[0]
+            earlier = np.concatenate(([0], np.cumsum(marks, dtype=np.int64)))
+            chosen.append(ids[earlier[ends - begin] > earlier[starts + 1 - begin]])
         return ChosenSamples(samples, np.concatenate([np.zeros(0, np.int64), *chosen]))

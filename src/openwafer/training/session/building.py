@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,7 @@ from openwafer.training.data import (
     prepare,
 )
 from openwafer.training.data.dataset import find_dataset
-from openwafer.training.data.mix import Sources
+from openwafer.training.data.mix import Sources, parts_of, shares_of
 from openwafer.training.data.tokenizer import Tokenizer, load_tokenizer
 from openwafer.training.host_memory import keeping_freed_memory
 from openwafer.training.models import (
@@ -374,11 +374,19 @@ def open_saved_data(config: RunConfig, folder: RunFolder, saved: SavedRun) -> To
     return replace(dataset, sampling=preparation.sampling)
 
 
+def _written(sources: Sources) -> str:
+    """All that a config says of sources."""
+    parts, shares = parts_of(sources), shares_of(sources)
+    written = [", ".join(f"{key}={v}" for key, v in asdict(part).items()) for part in parts]
+    shown = zip(shares, written, strict=True) if shares else ()
+    return "; ".join(f"share {share:g} of {part}" for share, part in shown) or written[0]
+
+
 def _require_same_source(trained_on: Sources, now: Sources) -> None:
     if now != trained_on:
         raise error(
             "run-data-changed",
             "data.source is not what the run was trained on",
-            notes=(f"expected {trained_on}", f"found {now}"),
+            notes=(f"expected {_written(trained_on)}", f"found {_written(now)}"),
             help=DATA_STAYS,
         )
