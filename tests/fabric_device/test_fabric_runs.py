@@ -19,6 +19,7 @@ from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.config_sections import (
     BatchConfig,
+    EvaluateConfig,
     Precision,
     ScheduleConfig,
     StreamingConfig,
@@ -147,6 +148,10 @@ def test_two_wafers_as_two_systems_have_the_bits_of_one(data: TinyData, tmp_path
     ("changed", "words"),
     [
         ({"batch": BatchConfig(size=1, sequence_length=11)}, "11 tokens does not divide into 2"),
+        (
+            {"batch": BatchConfig(size=2, sequence_length=11), "evaluate": EvaluateConfig()},
+            "a sample of 11 tokens does not divide into 2",
+        ),
         ({"precision": Precision.BF16}, "the fabric computes fp32"),
         ({"streaming": StreamingConfig(device="cpu")}, "the device is cpu"),
         (

@@ -250,6 +250,13 @@ class RunConfig:
                 f"{fabric.columns} columns of PEs",
                 help="choose columns, or batch sizes, so that it does",
             )
+        if self.evaluate is not None and self.batch.sequence_length % fabric.columns:
+            raise InvalidFieldError(
+                "fabric",
+                f"a sample of {self.batch.sequence_length} tokens does not divide into "
+                f"{fabric.columns} columns of PEs, and an evaluation's last batch may have one",
+                help="choose columns that divide the sequence length, or leave evaluate out",
+            )
         if self.precision is not Precision.FP32 or self.weights is not Weights.FP32:
             raise InvalidFieldError(
                 "precision",
