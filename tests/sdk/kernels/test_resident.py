@@ -139,3 +139,14 @@ def test_what_has_no_room_is_refused_in_words(given: dict[str, Any], words: str)
 def test_an_arena_that_is_full_says_what_is_kept(wafer: Resident) -> None:
     with pytest.raises(OpenwaferError, match=r"5000 features of 6 tokens take 26,\d\d\d bytes"):
         [wafer.reserve(5000) for _ in range(2)]
+
+
+@pytest.mark.slow
+def test_room_that_is_not_in_one_piece_is_said_so() -> None:
+    resident = Resident(plan_resident((1, 1), 4, 100))
+    pieces = [resident.reserve(100) for _ in range((resident.plan.num_panels - 1) // 100)]
+    for piece in pieces[::2]:
+        resident.release(piece)
+    with pytest.raises(OpenwaferError, match=r"150 features[^$]*leaves 1,600 in one piece"):
+        resident.reserve(150)
+    resident.close()

@@ -74,11 +74,12 @@ class Resident:
                 self.least_free = min(self.least_free, sum(size for _, size in self._free))
                 return Activation(first, features, panels)
         panel = 4 * self.plan.tokens
-        free = panel * sum(length for _, length in self._free)
+        free = panel * max((length for _, length in self._free), default=0)
         raise error(
             "kernel-memory",
             f"{features} features of {self.plan.num_tokens} tokens take {panels * panel:,} bytes "
-            f"of a PE; what is kept leaves {free:,} of {self.plan.num_panels * panel:,}",
+            f"of a PE; what is kept leaves {free:,} in one piece, of "
+            f"{self.plan.num_panels * panel:,}",
             help="spread the model over more PEs, or give fewer tokens at a time",
         )
 
