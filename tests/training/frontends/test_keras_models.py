@@ -15,6 +15,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import openwafer
+from openwafer.training.frontends.loop.keras_trees import hang_layers
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 WIDTH = 256
@@ -97,3 +98,21 @@ def test_keras_saves_what_was_trained_and_loads_it(tmp_path: Path) -> None:
     loaded.load_weights(tmp_path / "a.weights.h5")
     for found in (model.get_weights(), loaded.get_weights()):
         assert all(np.array_equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+class Twins(keras.layers.Layer):  # type: ignore[misc]
+    """Two layers of one name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = [keras.layers.Dense(4, name="twin") for _ in range(2)]
+
+    def call(self, features: Any) -> Any:
+        return self.both[1](self.both[0](features))
+
+
+def test_layers_of_one_name_each_keep_their_weights() -> None:
+    model = keras.Sequential([Twins()])
+    model(torch.zeros(1, 4))
+    hang_layers(model)
+    assert len(list(model.parameters())) == len(model.trainable_variables) == 4

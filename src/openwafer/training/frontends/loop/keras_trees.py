@@ -34,5 +34,7 @@ def _hang(holder: Any) -> None:
                 del weights[variable.path]
         if layer.variables:
             name = layer.name.replace(".", "_")
-            is_free = name in holder._modules or not hasattr(holder, name)  # noqa: SLF001
-            nn.Module.add_module(holder, name if is_free else f"{name}_layer", layer)
+            # Layers beside each other may have one name, or that of an attribute.
+            while hasattr(holder, name) and holder._modules.get(name) is not layer:  # noqa: SLF001
+                name += "_layer"
+            nn.Module.add_module(holder, name, layer)
