@@ -34,12 +34,21 @@ def next_path(variable: str, suffix: str) -> Path | None:
     Args:
         suffix: of the files there. Those that are still written, whose names begin with a dot, have
             numbers, too.
+
+    Raises OpenwaferError where the folder cannot be made.
     """
     name = os.environ.get(variable)
     if name is None:
         return None
     folder = Path(name)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise error(
+            "run-folder",
+            f"{variable} is {name!r}, where no folder can be made: {cause.strerror}",
+            help="name a folder that is there, or that may be made",
+        ) from cause
     names = (path.name.lstrip(".").partition(".")[0] for path in folder.glob(f"*{suffix}"))
     number = max((int(name) + 1 for name in names if name.isdecimal()), default=0)
     return folder / f"{number:04}{suffix}"
