@@ -80,6 +80,8 @@ class Moved:
 
 
 def moved_so_far(streamed: StreamedRun) -> Moved:
+    # What is read ahead is counted by one before the other.
+    streamed.execution.store.drain()
     link, disk = streamed.execution.traffic, streamed.execution.store.traffic
     lines = (line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     kernel = {name: int(value) for name, value in lines}
