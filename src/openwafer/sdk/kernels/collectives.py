@@ -27,6 +27,7 @@ from openwafer.sdk.kernels.running import (
     REDUCE_CYCLES,
     Result,
     check_dims,
+    check_length,
     check_memory,
     check_operand,
     check_rectangle,
@@ -211,8 +212,7 @@ def plan_collective(
     generation, numbers = known_arch(arch), named_precision(precision)
     rows, columns = size
     check_rectangle(rows, columns, generation)
-    if length < 1:
-        raise error("kernel-length", f"{length} elements a PE", help="give 1 element or more")
+    check_length(length, f"{length} elements a PE")
     padding = -length % numbers.in_wavelet
     padded = length + padding
 

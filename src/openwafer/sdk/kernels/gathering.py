@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
@@ -19,6 +18,7 @@ from openwafer.sdk.kernels.running import (
     REDUCE_CYCLES,
     Result,
     check_dims,
+    check_length,
     check_memory,
     check_operand,
     check_rectangle,
@@ -153,8 +153,7 @@ def plan_gather(
     """
     generation, numbers = known_arch(arch), moved_precision(precision)
     check_rectangle(*size, generation)
-    if length < 1:
-        raise error("kernel-length", f"{length} elements a PE", help="give 1 element or more")
+    check_length(length, f"{length} elements a PE")
     padding = -length % numbers.in_wavelet
     plan = GatherPlan(is_scatter, *size, length, padding, generation, numbers)
     check_memory(plan.memory_bytes, f"{length} elements of each of {size[0] * size[1]} PEs")

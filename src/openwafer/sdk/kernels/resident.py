@@ -134,7 +134,7 @@ class Resident:
         streams = weights.streams
         y = self.reserve(streams.matrix.shape[0])
         words = streams.words(values, weights.places(x.first, self._panel_words))
-        self._launch("forward", self._at(y), y.panels)
+        self._run.launch("forward", self._at(y), y.panels)
         self._end("forward", self._send(streams, words), num_weights=streams.matrix.nnz)
         return y
 
@@ -149,7 +149,7 @@ class Resident:
         streams = weights.without_bias
         dx = self.reserve(streams.matrix.shape[1])
         words = streams.words(data, streams.by_features.place * self._panel_words)
-        self._launch("delta", self._at(dy), self._at(dx), dy.panels, dx.panels)
+        self._run.launch("delta", self._at(dy), self._at(dx), dy.panels, dx.panels)
         self._end("delta", self._send(streams, words), num_weights=streams.matrix.nnz)
         return dx
 
@@ -157,7 +157,7 @@ class Resident:
         """Gradients of the values of :meth:`forward`: DY X^T at their places, and sums of DY."""
         streams, ports = weights.streams, self.plan.edge.ports
         words = streams.place_words(weights.places(x.first, self._panel_words))
-        self._launch("gradient", self._at(dy), dy.panels)
+        self._run.launch("gradient", self._at(dy), dy.panels)
         entered, left = self._send(streams, words), [0] * len(ports)
         values = np.zeros(streams.matrix.nnz, np.float32)
         for row, own in enumerate(weights.rows):
@@ -212,9 +212,9 @@ class Resident:
         panels = self._number_panels
         kept = self.reserve(x.features), self._reserve(panels, x.features)
         roots, y = self._reserve(1, x.features), self.reserve(x.features)
-        self._launch("look", self._at(kept[1]))
+        self._run.launch("look", self._at(kept[1]))
         self._run.write("window", self._of_features(scales))
-        self._launch("norm", *map(self._at, (x, kept[1], kept[0], roots, y)))
+        self._run.launch("norm", *map(self._at, (x, kept[1], kept[0], roots, y)))
         self._end("norm")
         return Normalised(y, *kept, roots)
 
@@ -224,7 +224,7 @@ class Resident:
         """Gradients of what :meth:`normalise` was given: of x, and of scales and shifts."""
         dx, dscales = self.reserve(dy.features), self._reserve(self._number_panels, dy.features)
         operands = dy, made.scales, made.normal, made.roots, dx, dscales
-        self._launch("norm_delta", *map(self._at, operands))
+        self._run.launch("norm_delta", *map(self._at, operands))
         self._end("norm_delta")
         gradients = np.zeros((2 if self._norm.has_mean else 1, dy.features), np.float32)
         for number, of_features in enumerate(gradients):
@@ -235,7 +235,7 @@ class Resident:
     def _take(self, found: NDArray[np.float32], first: int, dy: Activation) -> None:
         """Let sums of numbers of features leave by the ports."""
         plan, ports = self.plan, self.plan.edge.ports
-        self._launch("give", first, dy.panels)
+        self._run.launch("give", first, dy.panels)
         left = [0] * len(ports)
         for row in range(plan.rows):
             number, in_band = divmod(row, plan.band)
@@ -266,12 +266,9 @@ class Resident:
         """What a PE computes of its own values: one of the operands' shape."""
         result = self.reserve(operands[0].features)
         places = [self._at(one) for one in (*operands, result)]
-        self._launch(function, *places, result.panels * self.plan.tokens)
+        self._run.launch(function, *places, result.panels * self.plan.tokens)
         self._end(function)
         return result
-
-    def _launch(self, function: str, *arguments: int) -> None:
-        self._run.launch(function, *arguments)
 
     def _send(self, streams: WeightStreams, words: Words) -> list[int]:
         """Let weights enter; returns how many wavelets by each port."""

@@ -143,6 +143,20 @@ def check_operand(
         )
 
 
+def check_length(length: int, what: str) -> None:
+    """Refuse what has no elements.
+
+    Args:
+        length: how many there are.
+        what: has them, with their number.
+
+    Raises:
+        OpenwaferError: ``kernel-length``.
+    """
+    if length < 1:
+        raise error("kernel-length", what, help="give 1 element or more")
+
+
 def check_finite(name: str, values: NDArray[Any]) -> None:
     """Refuse infinities and what is no number: zeros that fill tiles would spread them.
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import VectorShape, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
@@ -25,6 +24,7 @@ from openwafer.sdk.kernels.running import (
     MEMORY_BYTES,
     Result,
     check_dims,
+    check_length,
     check_memory,
     check_operand,
     check_rectangle,
@@ -195,8 +195,7 @@ def plan_scan(
     """
     generation, numbers = known_arch(arch), named_precision(precision)
     check_rectangle(*size, generation)
-    if length < 1:
-        raise error("kernel-length", f"a vector of {length} elements", help="give 1 or more")
+    check_length(length, f"a vector of {length} elements")
     one = ScanPlan(is_inclusive, length, *size, 1, generation, numbers)
     most = min(_MOST_STRIDE, ceil(length / (size[0] * size[1])))
     plans = [replace(one, chunk=chunk) for chunk in range(1, most + 1, 2)]

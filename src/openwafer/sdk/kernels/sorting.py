@@ -7,7 +7,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.precision import Precision, moved_as, moved_precision
@@ -18,6 +17,7 @@ from openwafer.sdk.kernels.running import (
     Result,
     check_dims,
     check_finite,
+    check_length,
     check_memory,
     check_operand,
     check_rectangle,
@@ -139,8 +139,7 @@ def plan_sort(
     """
     generation, numbers = known_arch(arch), moved_precision(precision)
     check_rectangle(*size, generation)
-    if length < 1:
-        raise error("kernel-length", f"a vector of {length} elements", help="give 1 or more")
+    check_length(length, f"a vector of {length} elements")
     plan = SortPlan(length, *size, generation, numbers)
     check_memory(plan.memory_bytes, f"three parts of {plan.per_pe} elements of {numbers}")
     return plan

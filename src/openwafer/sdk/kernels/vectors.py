@@ -27,6 +27,7 @@ from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     LOOK_CYCLES,
     Result,
+    check_length,
     check_memory,
     check_operand,
     check_rectangle,
@@ -280,8 +281,7 @@ def plan_vector(
     numbers = named_precision(precision)
     rows, columns = size
     check_rectangle(rows, columns, generation)
-    if length < 1:
-        raise error("kernel-length", f"a vector of {length} elements", help="give 1 or more")
+    check_length(length, f"a vector of {length} elements")
     _check_precision(kind, numbers)
     part = ceil(length / (rows * columns))
     summed = None
