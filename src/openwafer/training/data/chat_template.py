@@ -89,12 +89,13 @@ class ChatTemplate:
     def _answers(self, chat: Chat, text: str, origin: str) -> list[tuple[int, int]]:
         """Where answers begin and end in the text of a chat."""
         if chat.num_prompt:
-            return [(self._before(chat.messages[: chat.num_prompt], text, origin), len(text))]
+            prompt = chat.messages[: chat.num_prompt]
+            return [(self._end(prompt, text, origin, is_asking=True), len(text))]
         numbers = [n for n, one in enumerate(chat.messages) if one["role"] == ANSWERING]
         last = len(chat.messages) - 1
         return [
             (
-                self._before(chat.messages[:number], text, origin),
+                self._end(chat.messages[:number], text, origin, is_asking=True),
                 len(text)
                 if number == last
                 else self._end(chat.messages[: number + 1], text, origin),
@@ -102,16 +103,18 @@ class ChatTemplate:
             for number in numbers
         ]
 
-    def _before(self, messages: Sequence[Mapping[str, Any]], text: str, origin: str) -> int:
-        """Where the answer to messages begins."""
+    def _end(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        text: str,
+        origin: str,
+        *,
+        is_asking: bool = False,
+    ) -> int:
+        """Where the first messages end in the text of all, with the header of an answer or not."""
         if not messages:
             raise ValueError("its first message is an answer, and nothing before says where")
-        return self._shared(self._text(messages, is_asking=True), text, origin)
-
-    def _end(self, messages: Sequence[Mapping[str, Any]], text: str, origin: str) -> int:
-        return self._shared(self._text(messages), text, origin)
-
-    def _shared(self, beginning: str, text: str, origin: str) -> int:
+        beginning = self._text(messages, is_asking=is_asking)
         if not text.startswith(beginning):
             raise self._unmarked(beginning, text, origin)
         return len(beginning)

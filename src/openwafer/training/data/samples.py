@@ -1,9 +1,9 @@
 """How a stream of tokens is cut into samples, and the tokens of several shards as one stream."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,22 +175,24 @@ class TokenStream:
     def gather(self, spans: Spans, sequence_length: int, padding: int) -> NDArray[np.int64]:
         """Tokens of ``spans``, [samples, sequence_length], ``padding`` behind short ones."""
         out = np.full((spans[0].size, sequence_length), padding, np.int64)
-        for row, pieces in zip(out, self._pieces(spans), strict=True):
-            done = 0
-            for shard, start, stop in pieces:
-                row[done : done + stop - start] = shard.tokens[start:stop]
-                done += stop - start
+        self._fill(out, spans, lambda shard, start, stop: shard.tokens[start:stop])
         return out
 
     def are_targets(self, spans: Spans, sequence_length: int) -> NDArray[np.bool_]:
         """Whether each token of ``spans`` is to be learned, [samples, sequence_length]."""
         out = np.zeros((spans[0].size, sequence_length), np.bool_)
+        self._fill(out, spans, Shard.are_targets)
+        return out
+
+    def _fill(
+        self, out: NDArray[Any], spans: Spans, take: Callable[[Shard, int, int], NDArray[Any]]
+    ) -> None:
+        """Let each row begin with what is taken of the shards where a span lies."""
         for row, pieces in zip(out, self._pieces(spans), strict=True):
             done = 0
             for shard, start, stop in pieces:
-                row[done : done + stop - start] = shard.are_targets(start, stop)
+                row[done : done + stop - start] = take(shard, start, stop)
                 done += stop - start
-        return out
 
     def _pieces(self, spans: Spans) -> Iterator[list[tuple[Shard, int, int]]]:
         """Where each of ``spans`` lies in which shards."""
