@@ -30,32 +30,20 @@ Look: TypeAlias = Callable[[Sight, str], Iterable[str]]
 """Gives lines of what is seen, as the words behind its name ask for."""
 
 
-def routes(sight: Sight, rest: str) -> Iterable[str]:
-    """Routes of the PE's colors, their switch positions, and what waits there."""
-    _nothing_behind("routes", rest)
-    found = sight.debugger.simulator.pe_state(sight.pe).routes
-    return found or [f"{sight.debugger.name_of(sight.pe)} routes no color"]
+def _of_state(name: str, none: str) -> Look:
+    """Gives lines of one kind of a PE's state.
 
+    Args:
+        name: of the kind, as :class:`PeState` has it.
+        none: what is said of a PE that has none of it.
+    """
 
-def queues(sight: Sight, rest: str) -> Iterable[str]:
-    """Queues of the PE, and the wavelets in them, the first one first."""
-    _nothing_behind("queues", rest)
-    found = sight.debugger.simulator.pe_state(sight.pe).queues
-    return found or [f"no queue of {sight.debugger.name_of(sight.pe)} has a color"]
+    def look(sight: Sight, rest: str) -> Iterable[str]:
+        _nothing_behind(name, rest)
+        found: tuple[str, ...] = getattr(sight.debugger.simulator.pe_state(sight.pe), name)
+        return found or [none.format(sight.debugger.name_of(sight.pe))]
 
-
-def tasks(sight: Sight, rest: str) -> Iterable[str]:
-    """Tasks of the PE, and which are active and blocked."""
-    _nothing_behind("tasks", rest)
-    found = sight.debugger.simulator.pe_state(sight.pe).tasks
-    return found or [f"{sight.debugger.name_of(sight.pe)} has no tasks"]
-
-
-def operations(sight: Sight, rest: str) -> Iterable[str]:
-    """Operations in flight on the PE, of microthreads and the main thread, with their reasons."""
-    _nothing_behind("operations", rest)
-    found = sight.debugger.simulator.pe_state(sight.pe).operations
-    return found or [f"no operation of {sight.debugger.name_of(sight.pe)} is in flight"]
+    return look
 
 
 def memory(sight: Sight, rest: str) -> Iterator[str]:
@@ -115,10 +103,10 @@ def _nothing_behind(name: str, rest: str) -> None:
 
 LOOKS: Final[Mapping[str, Look]] = MappingProxyType(
     {
-        "routes": routes,
-        "queues": queues,
-        "tasks": tasks,
-        "operations": operations,
+        "routes": _of_state("routes", "{} routes no color"),
+        "queues": _of_state("queues", "no queue of {} has a color"),
+        "tasks": _of_state("tasks", "{} has no tasks"),
+        "operations": _of_state("operations", "no operation of {} is in flight"),
         "memory": memory,
         "code": code,
         "came-from": came_from,
