@@ -27,8 +27,10 @@ from openwafer.sdk.kernels.sparse_tiles import Dealing, in_turns
 from openwafer.sdk.kernels.trees import Shape, Tree, best_tree, broadcast_cycles, params_of
 from openwafer.sdk.kernels.vectors import operation_cycles
 
+ACCUMULATED: Final = "sum"
+"""An operation that adds all elements to a scalar."""
 EXPONENTIAL: Final = (
-    *("fmaxs", "fmacs", "fsubs"),
+    *(ACCUMULATED, "fmaxs", "fmacs", "fsubs"),
     *3 * ("fmacs",),
     *5 * ("fmuls", "fadds"),
     *("sll16", "add16"),
@@ -180,7 +182,9 @@ class Resting:
     def chain_cycles(self, names: Iterable[str], num_elements: int) -> int:
         """Of operations in place, each of which needs what the one before wrote."""
         return sum(
-            self.operation_cycles(name, num_elements, takes_turns=name in _WHOLE_ROWS)
+            self.operation_cycles("fadds", num_elements, accumulates=True)
+            if name == ACCUMULATED
+            else self.operation_cycles(name, num_elements, takes_turns=name in _WHOLE_ROWS)
             for name in names
         )
 
