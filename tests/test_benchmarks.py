@@ -40,6 +40,7 @@ QUICKEST: dict[str, str] = {
     "bench_timing.py": "--chain 8",
     "bench_tutorial.py": "--repeats 1",
     "bench_update.py": "--records 1 --rounds 1",
+    "bench_view.py": "--size 2 --cycles 2000 --times 1",
     "bench_wafer_kernels.py": "gemv --width 4 --height 3",
     "bench_wafer.py": "--width 16 --height 16 --generations 2 --profile life.html",
     "beyond_memory.py": "--hidden 256 --layers 4 --heads 4 --steps 6 --turns 1 "

@@ -15,8 +15,8 @@ import openwafer.sdk as wafer
 from openwafer.diagnostics import OpenwaferError
 from openwafer.view.columns import Columns
 from openwafer.view.following import Live, first_opened, follow, live_record
-from openwafer.view.opened import Opened
 from openwafer.view.server import Viewer
+from openwafer.view.shown import Shown
 from tests.cli.command import run_command
 from tests.view.recorded_runs import RecordedRun
 
@@ -25,9 +25,9 @@ FLUSHED_SECONDS = 1.1
 """After which few events of a record are written, too."""
 
 
-def made(cycles: int) -> Opened:
+def made(cycles: int) -> Shown:
     head = {"kind": "trace", "title": "made", "cycles": cycles, "tracks": [], "names": []}
-    return Opened(Columns(head | {"width": 0, "height": 1}, {}).content())
+    return Shown(Columns(head | {"width": 0, "height": 1}, {}).content())
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def viewer() -> Iterator[Viewer]:
     thread.join()
 
 
-def num_spans(run: Opened) -> int:
+def num_spans(run: Shown) -> int:
     assert isinstance(run.content, bytes)
     return len(load(run.content)["span.begin"])
 
@@ -70,7 +70,8 @@ def test_pages_keep_what_they_show_until_they_load_more(viewer: Viewer) -> None:
     viewer.show(made(3), is_over=True)
     assert viewer.run_of("0") is None
     assert viewer.run_of("2") is viewer.run_of("") is viewer.run
-    assert json.loads(viewer.progress()) == {"version": 2, "is_live": False, "told": ""}
+    progress = {"version": 2, "is_live": False, "told": "", "doing": ""}
+    assert json.loads(viewer.progress()) == progress
 
 
 def test_a_page_asks_how_far_the_run_is(viewer: Viewer) -> None:
@@ -81,14 +82,14 @@ def test_a_page_asks_how_far_the_run_is(viewer: Viewer) -> None:
         texts.append(connection.getresponse().read().decode())
     connection.close()
     assert json.loads(texts[0])["is_live"]
-    assert '<body data-live="0">' in texts[1]
+    assert '<body data-live="0" data-doing="">' in texts[1]
 
 
 def test_more_is_shown_as_files_grow_and_what_is_in_its_way_is_told(viewer: Viewer) -> None:
     stamps = iter([("a",), ("b",), ("c",)])
     told: list[str] = []
 
-    def opened() -> tuple[Opened, bool]:
+    def opened() -> tuple[Shown, bool]:
         told.append(json.loads(viewer.progress())["told"])
         if len(told) == 1:
             raise OSError("it has got its name meanwhile")

@@ -13,8 +13,9 @@ import pytest
 
 from openwafer.sdk import kernels
 from openwafer.view.export import export
-from openwafer.view.opened import Opened, opened
+from openwafer.view.opened import opened
 from openwafer.view.server import Viewer
+from openwafer.view.shown import Shown
 from tests.view.busy_columns import busy_columns
 from tests.view.chromium import CHROMIUM, Page, chromium_page
 
@@ -32,7 +33,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Opened:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     """A sum over 3 by 3 PEs, which all get."""
     folder = tmp_path_factory.mktemp("sum")
     with pytest.MonkeyPatch.context() as patch:
@@ -41,7 +42,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Opened:
     return opened(folder, lambda runs: runs[0])
 
 
-def served(run: Opened) -> Iterator[str]:
+def served(run: Shown) -> Iterator[str]:
     """Address of a run that is served meanwhile."""
     viewer = Viewer(run)
     thread = threading.Thread(target=viewer.serve)
@@ -52,7 +53,7 @@ def served(run: Opened) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def url(whole: Opened) -> Iterator[str]:
+def url(whole: Shown) -> Iterator[str]:
     yield from served(whole)
 
 
@@ -172,7 +173,7 @@ def test_keys_alone_choose_a_pe_and_what_is_chosen_is_said(shown: Page) -> None:
     assert shown.run("document.getElementById('said').textContent").startswith("PE (1, 0)")
 
 
-def test_an_exported_page_opens_from_its_file(page: Page, whole: Opened, tmp_path: Path) -> None:
+def test_an_exported_page_opens_from_its_file(page: Page, whole: Shown, tmp_path: Path) -> None:
     export(whole, tmp_path / "run.html")
     page.open((tmp_path / "run.html").as_uri())
     assert page.run("window.openwafer.columns.head.lines.length") > 0
@@ -194,7 +195,7 @@ def test_a_long_run_of_many_pes_opens_in_two_seconds(page: Page, tmp_path: Path)
 
 
 def test_a_million_events_are_drawn_at_sixty_frames_a_second(page: Page) -> None:
-    for url in served(Opened(busy_columns(8, 1_000_000, 1_000_000).content())):
+    for url in served(Shown(busy_columns(8, 1_000_000, 1_000_000).content())):
         page.open(url)
         times = page.run(FRAMES)
     told = f"median {statistics.median(times):.1f} ms, worst {max(times):.1f} ms"
@@ -244,13 +245,13 @@ def until(page: Page, script: str) -> bool:
 
 
 def test_more_of_a_run_is_shown_where_the_page_looked(page: Page) -> None:
-    viewer = Viewer(Opened(busy_columns(4, 1000, 1000).content()), is_live=True)
+    viewer = Viewer(Shown(busy_columns(4, 1000, 1000).content()), is_live=True)
     thread = threading.Thread(target=viewer.serve)
     thread.start()
     page.open(viewer.url)
     assert "ends at 1,000" in page.run("document.getElementById('live').textContent")
     page.run("window.openwafer.set({ pe: 7, pes: [7], cycle: 40 })")
-    viewer.show(Opened(busy_columns(4, 2000, 2000).content()), is_over=True)
+    viewer.show(Shown(busy_columns(4, 2000, 2000).content()), is_over=True)
     assert until(page, "window.openwafer.columns.head.cycles === 2000")
     assert [state(page, name) for name in ("pe", "pes", "cycle")] == [7, [7], 40]
     assert page.problems == []

@@ -4,6 +4,7 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -12,9 +13,9 @@ from safetensors.numpy import load
 
 from openwafer.sdk.host.journal import read
 from openwafer.view.export import MODULES
-from openwafer.view.opened import Opened
 from openwafer.view.server import Viewer
-from openwafer.view.symbols import Way
+from openwafer.view.shown import Shown, Way
+from openwafer.view.symbols import Symbols
 from openwafer.view.wafer import wafer_columns
 from tests.view.recorded_runs import RecordedRun
 
@@ -25,7 +26,8 @@ Answer = tuple[int, bytes, http.client.HTTPMessage]
 def viewer(run: RecordedRun) -> Iterator[Viewer]:
     content = wafer_columns(run.program, run.record, None, title="a run").content()
     own = read(run.folder / "run.journal")
-    viewer = Viewer(Opened(content, (run.program, own), "<p>a report</p>"))
+    symbols = partial(Symbols, run.program, own)
+    viewer = Viewer(Shown(content, symbols, "<p>a report</p>"))
     thread = threading.Thread(target=viewer.serve)
     thread.start()
     yield viewer
@@ -106,7 +108,7 @@ def test_what_is_not_there_is_said(viewer: Viewer) -> None:
     assert ask(viewer, "style.css")[:2] == (404, b"there is no such file\n")
     assert ask(viewer, "symbols?x=a")[:2] == (
         400,
-        b"symbols?x=COLUMN&y=ROW&cycle=CYCLE[&way=0 to 4][&source=N&line=N], as numbers\n",
+        b"symbols?x=COLUMN&y=ROW&cycle=CYCLE[&way=0 to 4][&source=N&line=N][&page=N], as numbers\n",
     )
 
 
@@ -139,6 +141,14 @@ def test_a_pe_goes_to_a_line_both_ways(viewer: Viewer) -> None:
     assert "has no code from line 9999 on" in refused
     refused = looked(viewer, cycle=0, way=Way.LINE, **(at | {"source": 99}))["error"]
     assert "there is no source 99" in refused
+
+
+def test_a_page_is_told_that_another_one_moved_the_run(viewer: Viewer) -> None:
+    first = looked(viewer, x=0, y=0, cycle=0, way=Way.STEP, page=1)
+    other = looked(viewer, x=0, y=0, cycle=first["cycle"], way=Way.STEP, page=2)
+    again = looked(viewer, x=0, y=0, cycle=other["cycle"], way=Way.STEP, page=2)
+    assert "another page had moved the run" in other["told"]
+    assert "another page" not in again["told"]
 
 
 @pytest.mark.parametrize("query", ["way=9", "way=3", "way=3&line=2", "way=3&source=1"])

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from openwafer.view.opened import Opened
+    from openwafer.view.following import Live
     from openwafer.view.server import Viewer
+    from openwafer.view.shown import Shown
+    from openwafer.view.symbols import Symbols
 
 
 def view(  # noqa: PLR0913 - a command takes one for each option
@@ -60,17 +62,51 @@ def view(  # noqa: PLR0913 - a command takes one for each option
             )
         _follow(run, program, port, is_shown=is_shown)
         return
-    found = _opened(run, script, program, number)
     if export is not None:
-        write(found, export)
+        write(_opened(run, script, program, number), export)
         print(f"written: {export}")
-    else:
-        _serve(found, port, is_shown=is_shown)
+    elif script or not _serve_by_columns(run, program, number, port, is_shown=is_shown):
+        _serve(_opened(run, script, program, number), port, is_shown=is_shown)
+
+
+def _serve_by_columns(
+    run: Path, program: Path | None, number: int | None, port: int, *, is_shown: bool
+) -> bool:
+    """Answer with a run's kept columns, or make these meanwhile; false for what has none.
+
+    What simulates is not loaded before it is needed.
+    """
+    from openwafer.view.kept import RUNS, kept_columns
+    from openwafer.view.shown import Shown
+
+    inside = sorted(run.glob("*.journal"))
+    file = inside[0] if len(inside) == 1 and (number or 1) == 1 else run
+    found = None if program else kept_columns(file)
+    if found is not None:
+        _serve(Shown(found, lambda: _symbols(file)), port, is_shown=is_shown)
+        return True
+    from openwafer.cli.journaled import chosen_run
+    from openwafer.view.opened import file_of_run
+
+    file = file_of_run(run, lambda runs: chosen_run(runs, number))
+    if file.suffix not in RUNS or kept_columns(file) is not None:
+        return False
+    from openwafer.view.making import made_behind
+
+    with made_behind(file, program) as live:
+        _serve_live(live, port, is_shown=is_shown)
+    return True
+
+
+def _symbols(run: Path) -> "Symbols":
+    from openwafer.view.opened import symbols_of_file
+
+    return symbols_of_file(run)
 
 
 def _opened(
     run: Path, script: list[str] | None, program: Path | None, number: int | None
-) -> "Opened":
+) -> "Shown":
     from openwafer.cli.journaled import chosen_run, journaled
     from openwafer.view.opened import opened, opened_journal
 
@@ -88,8 +124,7 @@ def _opened(
 
 def _follow(run: Path, program: Path | None, port: int, *, is_shown: bool) -> None:
     """Answer until Ctrl-C, and show more of a run as it goes on."""
-    from openwafer.view.following import first_opened, follow, live_record
-    from openwafer.view.server import Viewer
+    from openwafer.view.following import live_record
 
     if (run / "metrics.jsonl").is_file():
         from openwafer.view.training_run import live_training
@@ -99,8 +134,16 @@ def _follow(run: Path, program: Path | None, port: int, *, is_shown: bool) -> No
         live = live_record(run, program)
     if not live.stamp():
         print(f"waiting for {run}", flush=True)
+    _serve_live(live, port, is_shown=is_shown)
+
+
+def _serve_live(live: "Live", port: int, *, is_shown: bool) -> None:
+    from openwafer.view.following import first_opened, follow
+    from openwafer.view.server import Viewer
+
     found, is_over = first_opened(live)
     viewer, end = Viewer(found, port, is_live=not is_over), threading.Event()
+    viewer.tell("", live.doing())
     thread = threading.Thread(target=follow, args=(viewer, live, end))
     thread.start()
     try:
@@ -110,7 +153,7 @@ def _follow(run: Path, program: Path | None, port: int, *, is_shown: bool) -> No
         thread.join()
 
 
-def _serve(run: "Opened", port: int, *, is_shown: bool) -> None:
+def _serve(run: "Shown", port: int, *, is_shown: bool) -> None:
     """Answer until Ctrl-C."""
     from openwafer.view.server import Viewer
 

@@ -36,9 +36,13 @@ class Columns:
     head: Mapping[str, object]
     arrays: Mapping[str, Array] = field(repr=False)
 
-    def content(self) -> bytes:
-        """The bytes of a file, in which each array lies as a multiple of its element's length."""
-        told = {"format": FORMAT, "version": str(VERSION)}
+    def content(self, mark: str = "") -> bytes:
+        """The bytes of a file, in which each array lies as a multiple of its element's length.
+
+        Args:
+            mark: says what the columns were made of, for :func:`mark_in`.
+        """
+        told = {"format": FORMAT, "version": str(VERSION), "mark": mark}
         told["head"] = json_files.encode(self.head).decode()
         small = {name: np.ascontiguousarray(_fitting(one)) for name, one in self.arrays.items()}
         return save(small, told)
@@ -48,11 +52,14 @@ class Columns:
         write_bytes(path, self.content())
 
 
-def check(path: Path) -> None:
-    """Raise OpenwaferError where a file is none of :class:`Columns`, or is damaged."""
+def mark_in(path: Path) -> str:
+    """What a file says that its columns were made of; nothing for one that was exported.
+
+    Raises OpenwaferError where it is none of :class:`Columns`, or is damaged.
+    """
     try:
         with safe_open(path, "numpy") as file:
-            told = file.metadata() or {}
+            told: dict[str, str] = file.metadata() or {}
     except (SafetensorError, OSError) as cause:
         raise error(
             "view-damaged",
@@ -71,6 +78,7 @@ def check(path: Path) -> None:
         json_files.decode(dict[str, object], told.get("head", ""))
     except JsonMistake as cause:
         raise error("view-damaged", f"{path} is damaged: its head is {cause}") from cause
+    return told.get("mark", "")
 
 
 def sorted_by(keys: Array, num_keys: int, *then: Array) -> tuple[Array, Array]:

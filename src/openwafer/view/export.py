@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from openwafer.atomic_file import write_bytes, write_text
 from openwafer.diagnostics import error
-from openwafer.view.opened import Opened
+from openwafer.view.shown import Shown
 
 PAGE: Final = files("openwafer.view") / "page"
 MODULES: Final = (
@@ -35,6 +35,7 @@ def page(
     data: str = "",
     report: str | None = None,
     live: int | None = None,
+    doing: str = "",
 ) -> str:
     """The text of the page.
 
@@ -44,6 +45,7 @@ def page(
         data: columns, deflated and as base64; empty where the page asks a server.
         report: a page that is shown in it; None for none.
         live: version of what is shown of a run that goes on; None for one that is over.
+        doing: what is done meanwhile.
     """
     return _TEMPLATES.get_template("index.html").render(
         imports=json.dumps({"imports": {f"#{name}": to for name, to in modules.items()}}),
@@ -52,10 +54,11 @@ def page(
         data=data,
         report=report,
         live=live,
+        doing=doing,
     )
 
 
-def export(run: Opened, path: Path) -> None:
+def export(run: Shown, path: Path) -> None:
     """Write what is shown to a file: ``.html``, a page by itself, or ``.view``, its columns.
 
     Raises OpenwaferError for another name, OSError where the disk refuses.

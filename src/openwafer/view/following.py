@@ -10,8 +10,9 @@ from typing import Final
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.host.beside import program_of_run
 from openwafer.sdk.host.record import growing_record, read_growing, read_record
-from openwafer.view.opened import NAME_IT, Opened, opened
+from openwafer.view.opened import NAME_IT, opened
 from openwafer.view.server import Viewer
+from openwafer.view.shown import Shown
 from openwafer.view.wafer import wafer_columns
 
 LEAST_SECONDS: Final = 1.0
@@ -29,10 +30,14 @@ class Live:
     Attributes:
         stamp: gives what differs once its files have grown; nothing while there are none.
         open: gives what there is by now, and whether that is all.
+        is_over: says whether no more comes, so that what is left is opened at once.
+        doing: says what is done meanwhile, as the begin of a sentence.
     """
 
     stamp: Callable[[], tuple[object, ...]]
-    open: Callable[[], tuple[Opened, bool]]
+    open: Callable[[], tuple[Shown, bool]]
+    is_over: Callable[[], bool] = lambda: False
+    doing: Callable[[], str] = lambda: ""
 
 
 def stamp_of(files: list[Path]) -> tuple[object, ...]:
@@ -69,10 +74,14 @@ def live_record(path: Path, program: Path | None) -> Live:
         growing = growing_record(named())
         return [one for one in (named(), growing) if one is not None]
 
-    return Live(lambda: stamp_of(files()), lambda: _record(named(), program))
+    return Live(
+        lambda: stamp_of(files()),
+        lambda: _record(named(), program),
+        lambda: named().is_file(),
+    )
 
 
-def _record(path: Path, program: Path | None) -> tuple[Opened, bool]:
+def _record(path: Path, program: Path | None) -> tuple[Shown, bool]:
     growing = growing_record(path)
     if path.is_file() or growing is None:
         record = read_record(path)
@@ -80,10 +89,10 @@ def _record(path: Path, program: Path | None) -> tuple[Opened, bool]:
         return opened(path, lambda runs: runs[0], program), True
     record = read_growing(growing)
     own = program_of_run(path, record.head.program, program, NAME_IT)
-    return Opened(wafer_columns(own, record, None, title=path.name).content()), False
+    return Shown(wafer_columns(own, record, None, title=path.name).content()), False
 
 
-def first_opened(live: Live) -> tuple[Opened, bool]:
+def first_opened(live: Live) -> tuple[Shown, bool]:
     """What there is of a run once it has begun. Raises OpenwaferError for what is none."""
     while not live.stamp():
         time.sleep(LEAST_SECONDS)
@@ -100,20 +109,22 @@ def first_opened(live: Live) -> tuple[Opened, bool]:
 
 def follow(viewer: Viewer, live: Live, end: threading.Event) -> None:
     """Show more of a run whenever there is more, until it is over or an event is set."""
-    seen, pause = live.stamp(), LEAST_SECONDS
-    while not end.wait(pause):
+    seen, told, next_look = live.stamp(), "", 0.0
+    while not end.wait(LEAST_SECONDS):
+        viewer.tell(told, live.doing())
         found = live.stamp()
-        if found == seen:
+        if found == seen or (time.perf_counter() < next_look and not live.is_over()):
             continue
         begin = time.perf_counter()
         try:
             run, is_over = live.open()
         except (OpenwaferError, OSError) as refused:
             # A file may be cut off where it is written; the next look is at more of it.
-            viewer.tell(str(refused))
+            told = str(refused)
+            viewer.tell(told, live.doing())
             continue
-        seen = found
+        seen, told = found, ""
         viewer.show(run, is_over=is_over)
-        pause = max(LEAST_SECONDS, (_SHARE - 1) * (time.perf_counter() - begin))
+        next_look = time.perf_counter() + (_SHARE - 1) * (time.perf_counter() - begin)
         if is_over:
             return

@@ -1,7 +1,7 @@
 """What a path names: a run of the fabric, a program, a trace, or columns that were exported."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -11,31 +11,31 @@ from openwafer.sdk.host import journal as journals
 from openwafer.sdk.host import read_program, read_record
 from openwafer.sdk.host.beside import program_of_run
 from openwafer.sdk.host.journal import Journal
+from openwafer.sdk.host.record import Record
 from openwafer.sdk.profile import profile_of_journal
 from openwafer.sdk.program.program import Program
 from openwafer.view import columns, traces
+from openwafer.view.columns import Columns
+from openwafer.view.kept import journal_of, kept_columns
+from openwafer.view.shown import Shown
+from openwafer.view.symbols import Symbols
 from openwafer.view.wafer import wafer_columns
 
 NAME_IT: Final = "name its folder: --program OUT"
 Choose = Callable[[Sequence[tuple[Program, Journal]]], tuple[Program, Journal]]
 
 
-@dataclass(frozen=True)
-class Opened:
-    """What is shown.
-
-    Attributes:
-        content: of the file of columns, or that file.
-        run: program and journal, where a PE's memory at a cycle can be computed.
-        report: a page of its own, as HTML.
-    """
-
-    content: bytes | Path
-    run: tuple[Program, Journal] | None = None
-    report: str | None = None
+def file_of_run(path: Path, choose: Choose) -> Path:
+    """The journal of a folder's run, of several the chosen one; else the path itself."""
+    files = sorted(path.glob("*.journal")) if path.is_dir() else []
+    if not files:
+        return path
+    runs = journals.runs_in(path)
+    chosen = choose(runs)
+    return files[next(number for number, one in enumerate(runs) if one is chosen)]
 
 
-def opened(path: Path, choose: Choose, program: Path | None = None) -> Opened:
+def opened(path: Path, choose: Choose, program: Path | None = None) -> Shown:
     """Open a run by its path.
 
     Args:
@@ -46,33 +46,62 @@ def opened(path: Path, choose: Choose, program: Path | None = None) -> Opened:
 
     Raises OpenwaferError for what is none of these, is damaged, or does not belong together.
     """
+    path = file_of_run(path, choose)
     if path.is_dir():
-        return _folder(path, choose)
+        return _folder(path)
     match path.suffix:
         case ".view":
-            columns.check(path)
-            return Opened(path)
+            columns.mark_in(path)
+            return Shown(path)
         case ".json" if path.exists():
-            return Opened(traces.columns_of_trace(path).content())
-        case ".journal":
-            journal = journals.read(path)
-            own = program_of_run(path, journal.program, program, NAME_IT)
-            return opened_journal(own, journal, path.name)
+            return Shown(traces.columns_of_trace(path).content())
         case _:
-            return _recorded(path, program)
+            found = program_and_run(path, program)
+            content = kept_columns(path) or columns_of_run(path, program).content()
+            return Shown(content, symbols_of(path, *found))
 
 
-def opened_journal(program: Program, journal: Journal, title: str) -> Opened:
+def opened_journal(program: Program, journal: Journal, title: str) -> Shown:
     """Do a run again with all that the page shows. Raises OpenwaferError as a replay does."""
     with TemporaryDirectory() as folder:
-        file = Path(folder) / "run.record"
-        profile = profile_of_journal(program, journal, record=file)
-        made = wafer_columns(program, read_record(file), profile, title=title)
-    return Opened(made.content(), (program, journal))
+        made = _replayed(program, journal, title, Path(folder) / "run.record")
+    return Shown(made.content(), partial(Symbols, program, journal))
 
 
-def _recorded(path: Path, folder: Path | None) -> Opened:
-    """A record, with the journal of the same run where that lies beside it."""
+def first_look(path: Path, program: Program, run: Journal | Record) -> Shown:
+    """What a run shows before its columns are made: routes, source, and of a journal the host."""
+    journal = run if isinstance(run, Journal) else None
+    made = wafer_columns(program, None, None, title=path.name, journal=journal)
+    return Shown(made.content(), symbols_of(path, program, run))
+
+
+def columns_of_run(path: Path, program: Path | None, record: Path | None = None) -> Columns:
+    """All columns of a journal, whose run is done again, or of a record.
+
+    Args:
+        path: the journal, or the record.
+        program: output folder of cslc, where the program does not lie beside.
+        record: file that gets the events of a journal's run meanwhile; None for none.
+
+    Raises OpenwaferError as :func:`opened`.
+    """
+    own, run = program_and_run(path, program)
+    if isinstance(run, Record):
+        return wafer_columns(own, run, None, title=path.name)
+    with TemporaryDirectory() as folder:
+        return _replayed(own, run, path.name, record or Path(folder) / "run.record")
+
+
+def program_and_run(path: Path, folder: Path | None) -> tuple[Program, Journal | Record]:
+    """The program of a run, and its journal or its record, by the path's suffix.
+
+    Raises OpenwaferError as :func:`opened`.
+    """
+    if path.suffix == ".journal":
+        journal = journals.read(path)
+        program = program_of_run(path, journal.program, folder, NAME_IT)
+        journal.require_program(program)
+        return program, journal
     if not path.exists():
         raise error(
             "view-nothing",
@@ -81,17 +110,36 @@ def _recorded(path: Path, folder: Path | None) -> Opened:
         )
     record = read_record(path)
     program = program_of_run(path, record.head.program, folder, NAME_IT)
-    made = wafer_columns(program, record, None, title=path.name)
-    beside = path.with_suffix(".journal")
-    journal = journals.read(beside) if beside.is_file() else None
-    is_same = journal is not None and journal.program == record.head.program
-    return Opened(made.content(), (program, journal) if journal and is_same else None)
+    record.require_program(program)
+    return program, record
 
 
-def _folder(path: Path, choose: Choose) -> Opened:
-    if any(path.glob("*.journal")):
-        program, journal = choose(journals.runs_in(path))
-        return opened_journal(program, journal, path.name)
+def symbols_of(path: Path, program: Program, run: Journal | Record) -> Callable[[], Symbols] | None:
+    """What looks at memory of a run; None for a record without its journal beside."""
+    if isinstance(run, Record):
+        file = journal_of(path)
+        journal = None if file is None else journals.read(file)
+        if journal is None or journal.program != run.head.program:
+            return None
+        run = journal
+    return partial(Symbols, program, run)
+
+
+def symbols_of_file(path: Path) -> Symbols:
+    """The same of a journal, or of one beside a record, with the program beside it.
+
+    Raises OpenwaferError where that is missing, damaged, or of something else.
+    """
+    journal = journals.read(journal_of(path) or path)
+    return Symbols(program_of_run(path, journal.program, None, NAME_IT), journal)
+
+
+def _replayed(program: Program, journal: Journal, title: str, file: Path) -> Columns:
+    profile = profile_of_journal(program, journal, record=file)
+    return wafer_columns(program, read_record(file), profile, title=title)
+
+
+def _folder(path: Path) -> Shown:
     records = sorted(path.glob("*.record"))
     if records:
         raise error(
@@ -107,4 +155,4 @@ def _folder(path: Path, choose: Choose) -> Opened:
             f"{path} is no run and no program: no journal, and {cause.diagnostics[0].message}",
             help="keep one: OPENWAFER_JOURNAL=FOLDER; or write: openwafer view OUT -- run.py",
         ) from cause
-    return Opened(wafer_columns(program, None, None, title=path.name).content())
+    return Shown(wafer_columns(program, None, None, title=path.name).content())

@@ -7,17 +7,20 @@ and is refused if it did: by the name of the host that it asks for, and by its o
 import re
 import secrets
 import sys
+import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from openwafer import json_files
-from openwafer.diagnostics import OpenwaferError
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.view.export import MODULES, page, text_of
-from openwafer.view.opened import Opened
-from openwafer.view.symbols import Symbols, Way
+from openwafer.view.shown import Shown, Way
+
+if TYPE_CHECKING:
+    from openwafer.view.symbols import Symbols
 
 _RANGE: Final = re.compile(r"bytes=(\d+)-(\d*)")
 _HTML: Final = "text/html; charset=utf-8"
@@ -39,16 +42,18 @@ class Viewer:
 
     Attributes:
         url: the page, with its token.
+        doing: what is done for pages meanwhile, as the begin of a sentence.
 
     Raises OSError where the port is taken. Close it in the end.
     """
 
-    def __init__(self, run: Opened, port: int = 0, *, is_live: bool = False) -> None:
+    def __init__(self, run: Shown, port: int = 0, *, is_live: bool = False) -> None:
         self._runs = {0: run}
-        self._told = ""
+        self._told = self.doing = ""
         self.is_live = is_live
         self._token = secrets.token_urlsafe(16)
-        self._symbols = Symbols(*run.run) if run.run else None
+        self._symbols: Symbols | None = None
+        self._opening = threading.Lock()
         viewer = self
 
         class Request(_Request):
@@ -65,31 +70,29 @@ class Viewer:
         return max(self._runs)
 
     @property
-    def run(self) -> Opened:
+    def run(self) -> Shown:
         """What is shown."""
         return self._runs[self.version]
 
-    def run_of(self, version: str) -> Opened | None:
+    def run_of(self, version: str) -> Shown | None:
         """What a page of some version shows, the newest without one; None where it is gone."""
         return self._runs.get(int(version) if version.isdecimal() else self.version)
 
-    def show(self, run: Opened, *, is_over: bool) -> None:
+    def show(self, run: Shown, *, is_over: bool) -> None:
         """Show more of a run from now on; pages that are open still have what they showed."""
         number = self.version
         self._runs = {number: self._runs[number], number + 1: run}
         self._told = ""
         self.is_live = not is_over
-        if run.run and self._symbols is None:
-            self._symbols = Symbols(*run.run)
 
-    def tell(self, text: str) -> None:
-        """Let pages say why no more is shown."""
-        self._told = text
+    def tell(self, text: str, doing: str = "") -> None:
+        """Let pages say why no more is shown, and what is done for them meanwhile."""
+        self._told, self.doing = text, doing
 
     def progress(self) -> bytes:
-        """The newest version, whether more may come, and what is in its way, as JSON."""
+        """The newest version, whether more may come, what is in its way or done for it, as JSON."""
         told = {"version": self.version, "is_live": self.is_live, "told": self._told}
-        return json_files.encode(told)
+        return json_files.encode(told | {"doing": self.doing})
 
     def serve(self) -> None:
         """Answer until :meth:`close`."""
@@ -115,15 +118,24 @@ class Viewer:
 
     def symbols(self, query: dict[str, int]) -> bytes:
         """What a PE holds at a cycle, or where a way leads from there, as JSON; or a mistake."""
-        if self._symbols is None:
-            told = "there is no journal of the run, so its memory cannot be computed"
-            return json_files.encode({"error": told})
         pe, way = (query["x"], query["y"]), Way(query.get("way", Way.HERE))
         line = (query["source"], query["line"]) if "line" in query else None
         try:
-            return json_files.encode(self._symbols.at(pe, query["cycle"], way, line))
+            found = self._opened().at(pe, query["cycle"], way, line, query.get("page", 0))
+            return json_files.encode(found)
         except OpenwaferError as found:
             return json_files.encode({"error": str(found)})
+
+    def _opened(self) -> "Symbols":
+        """What looks at memory; from the first request on, as it takes its time to begin."""
+        begin = self.run.symbols
+        with self._opening:
+            if self._symbols is None and begin is not None:
+                self._symbols = begin()
+        if self._symbols is None:
+            told = "there is no journal of the run, so its memory cannot be computed"
+            raise error("view-no-journal", told)
+        return self._symbols
 
 
 class _Server(ThreadingHTTPServer):
@@ -164,7 +176,8 @@ class _Request(BaseHTTPRequestHandler):
             nonce = secrets.token_urlsafe(16)
             modules = {one: f"./{one}.js" for one in MODULES}
             live = self.own.version if self.own.is_live else None
-            text = page(modules, nonce, report="" if run.report else None, live=live)
+            report = "" if run.report else None
+            text = page(modules, nonce, report=report, live=live, doing=self.own.doing)
             self._answer(HTTPStatus.OK, text.encode(), _HTML, _POLICY.format(nonce))
         elif name.removesuffix(".js") in MODULES:
             self._answer(HTTPStatus.OK, text_of(name).encode(), "text/javascript; charset=utf-8")
@@ -181,7 +194,10 @@ class _Request(BaseHTTPRequestHandler):
             if way in set(Way) and ("source" in query) == has_line >= needs_line:
                 self._answer(HTTPStatus.OK, self.own.symbols(query), "application/json")
                 return
-        told = b"symbols?x=COLUMN&y=ROW&cycle=CYCLE[&way=0 to 4][&source=N&line=N], as numbers\n"
+        told = (
+            b"symbols?x=COLUMN&y=ROW&cycle=CYCLE[&way=0 to 4][&source=N&line=N][&page=N],"
+            b" as numbers\n"
+        )
         self._answer(HTTPStatus.BAD_REQUEST, told, "text/plain")
 
     def _columns(self, wanted: str, version: str) -> None:

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from enum import IntEnum
+from dataclasses import dataclass, replace
 from typing import Final
 
 from openwafer.diagnostics import OpenwaferError, error
@@ -14,6 +13,7 @@ from openwafer.sdk.debug.stack import Frame, sites_of
 from openwafer.sdk.host.journal import Journal
 from openwafer.sdk.program.debug_info import Home, VariableInfo
 from openwafer.sdk.program.program import Program
+from openwafer.view.shown import Way
 
 _SHOWN: Final = (Home.MEMORY, Home.PARAMETER, Home.CONSTANT)
 
@@ -27,19 +27,6 @@ class Symbol:
     text: str
     address: int
     num_bytes: int
-
-
-class Way(IntEnum):
-    """Where to go before a PE is looked at, by the numbers of a page's requests."""
-
-    HERE = 0
-    """To the end of the cycle."""
-    STEP = 1
-    """From there to the PE's next statement."""
-    STEP_BACK = 2
-    LINE = 3
-    """To where the PE comes to a line next."""
-    LINE_BACK = 4
 
 
 @dataclass(frozen=True)
@@ -66,12 +53,13 @@ class PeLooked:
 
 
 class Symbols:
-    """One debugger of a run, which goes forwards and backwards; all on one thread of its own."""
+    """One debugger of a run for all pages, forwards and backwards, on one thread of its own."""
 
     def __init__(self, program: Program, journal: Journal) -> None:
         self._program = program
         self._journal = journal
         self._debugger: Debugger | None = None
+        self._page: int | None = None
         self._thread = ThreadPoolExecutor(1, "symbols of the viewer")
 
     def close(self) -> None:
@@ -84,6 +72,7 @@ class Symbols:
         cycle: int,
         way: Way = Way.HERE,
         line: tuple[int, int] | None = None,
+        page: int = 0,
     ) -> PeLooked:
         """What a PE holds.
 
@@ -92,6 +81,7 @@ class Symbols:
             cycle: where to begin.
             way: where to go from there.
             line: number of a source, and of a line there.
+            page: number of who asks; another one that steps is told where it begins.
 
         Raises OpenwaferError where there is no such PE or source, and for a line without code.
         """
@@ -104,14 +94,22 @@ class Symbols:
             told = f"there is no source {line[0]}: the program has {num_sources}, counted from 0"
             raise error("view-no-source", told)
         number = self._program.number_of(x, y)
-        return self._thread.submit(self._at, number, cycle, way, line).result()
+        return self._thread.submit(self._at, number, cycle, way, line, page).result()
 
-    def _at(self, pe: int, cycle: int, way: Way, line: tuple[int, int] | None) -> PeLooked:
+    def _at(
+        self, pe: int, cycle: int, way: Way, line: tuple[int, int] | None, page: int
+    ) -> PeLooked:
         if self._debugger is None:
             self._debugger = Debugger(self._program, self._journal)
-        if way is Way.HERE or self._debugger.simulator.cycle != cycle:
+        is_moved = self._page not in (None, page)
+        self._page = page
+        if way is Way.HERE or is_moved or self._debugger.simulator.cycle != cycle:
             self._debugger.run_to_cycle(cycle)
-        return self._looked(self._debugger, pe, _gone(self._debugger, pe, way, line))
+        found = self._looked(self._debugger, pe, _gone(self._debugger, pe, way, line))
+        if way is Way.HERE or not is_moved:
+            return found
+        begin = f"begun at the end of cycle {cycle:,}, as another page had moved the run"
+        return replace(found, told=f"{found.told}, {begin}")
 
     def _looked(self, debugger: Debugger, pe: int, halt: Halt) -> PeLooked:
         look = debugger.look(pe)

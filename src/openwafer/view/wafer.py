@@ -10,6 +10,7 @@ from openwafer.sdk.arch.generation import NUM_COLORS
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import EventKind
 from openwafer.sdk.host import Record
+from openwafer.sdk.host.journal import Journal
 from openwafer.sdk.host.record import HOST_OPERATIONS
 from openwafer.sdk.profile import Profile, Wavelets
 from openwafer.sdk.profile.page import annotated_sources
@@ -31,7 +32,12 @@ _FULL: Final = 255
 
 
 def wafer_columns(
-    program: Program, record: Record | None, profile: Profile | None, *, title: str
+    program: Program,
+    record: Record | None,
+    profile: Profile | None,
+    *,
+    title: str,
+    journal: Journal | None = None,
 ) -> Columns:
     """A run, or a program that has not run.
 
@@ -40,6 +46,7 @@ def wafer_columns(
         record: of the run; None where there is none.
         profile: of the run, likewise.
         title: for people.
+        journal: of a run whose record is still to come, for its length and the host's operations.
 
     A record of a part of a run has no wavelets, as nothing says where they come from.
 
@@ -55,6 +62,8 @@ def wafer_columns(
         cells = profile.fabric_map
         head |= _head_of_profile(profile, sources)
         arrays["map"] = np.array([one.cycles for one in cells.layers]).reshape(-1)
+    if journal is not None:
+        head |= {"cycles": journal.last_cycle, "host": list(_asked(journal))}
     if record is not None:
         record.require_program(program)
         _add_record(program, record, head, arrays)
@@ -170,6 +179,13 @@ def _host(record: Record, cycles: int) -> Iterator[tuple[str, int, int]]:
     for number, data, cycle in zip(begins.number, begins.data, begins.cycle, strict=True):
         name = HOST_OPERATIONS[int(data)].__name__
         yield name, int(cycle), closed.get(int(number), cycles)
+
+
+def _asked(journal: Journal) -> Iterator[tuple[str, int, int]]:
+    """The same of a journal, in which an operation lasts until the next one."""
+    ends = [*(one.cycle for one in journal.entries[1:]), journal.last_cycle]
+    for entry, end in zip(journal.entries, ends, strict=False):
+        yield type(entry.operation).__name__, entry.cycle, end
 
 
 def _pes(program: Program, x: Array, y: Array) -> NDArray[np.int64]:

@@ -22,7 +22,7 @@ export class Debug {
     const [x, y] = [Math.floor(state.pe / state.height), state.pe % state.height];
     const line = way > 2 ? `&source=${state.line[0]}&line=${state.line[1]}` : "";
     this.note.textContent = "Going …";
-    const { pe } = state, answer = await fetch(`symbols?x=${x}&y=${y}&cycle=${state.cycle}&way=${way}${line}`);
+    const { pe } = state, answer = await fetch(`symbols?x=${x}&y=${y}&cycle=${state.cycle}&way=${way}${line}&page=${state.page}`);
     const found = await answer.json();
     if (found.error) { this.note.textContent = found.error; return; }
     const place = found.place ? { line: [...found.place, ""] } : {};

@@ -33,7 +33,10 @@ function remember(columns, timeline) {
 export function follow(columns, timeline) {
   const note = document.getElementById("live"), shown = Number(document.body.dataset.live);
   const say = (text) => { note.hidden = false; if (note.textContent !== text) note.textContent = text; };
-  say(`The run goes on; what is shown ends at ${count(Math.round(columns.head.cycles))}.`);
+  const { head } = columns, hasEvents = head.kind !== "wafer" || columns.has("span.first");
+  const end = hasEvents ? `what is shown ends at ${count(Math.round(head.cycles))}` : "so far its program and the host's operations are shown";
+  const does = (doing) => say(`${doing || "The run goes on"}; ${end}.`);
+  does(document.body.dataset.doing);
   async function ask() {
     let found;
     try {
@@ -49,6 +52,7 @@ export function follow(columns, timeline) {
       return;
     }
     if (found.told) say(`No more can be shown yet: ${found.told}`);
+    else if (found.is_live) does(found.doing);
     if (found.is_live || found.version > shown) setTimeout(ask, WAIT);
     else say("The run is over.");
   }

@@ -28,7 +28,7 @@ export class Memory {
   async load() {
     const height = state.height, [x, y] = [Math.floor(state.pe / height), state.pe % height], { cycle } = state;
     this.note.textContent = `Doing the run again up to cycle ${count(cycle)} …`;
-    const answer = await fetch(`symbols?x=${x}&y=${y}&cycle=${cycle}`);
+    const answer = await fetch(`symbols?x=${x}&y=${y}&cycle=${cycle}&page=${state.page}`);
     const found = await answer.json();
     if (cycle !== state.cycle || height * x + y !== state.pe) return;
     set({ looked: { ...found, pe: state.pe, where: `PE (${x}, ${y}) at the end of cycle ${count(found.cycle ?? cycle)}` } });

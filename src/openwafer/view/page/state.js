@@ -2,6 +2,8 @@
 const state = {
   cycle: 0, pe: -1, pes: [], colors: new Set(), layer: "", position: -1,
   span: -1, wavelet: -1, looked: null, line: null, playing: 0, speed: 1, format: "hex",
+  // By which the server tells pages of one run apart.
+  page: Math.floor(Math.random() * 2 ** 31),
 };
 const watchers = [];
 

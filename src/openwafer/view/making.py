@@ -1,0 +1,122 @@
+"""Columns of a run are made behind its page, in a process of its own, and kept beside the run."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from openwafer.atomic_file import remove_abandoned, write_bytes
+from openwafer.diagnostics import OpenwaferError, error
+from openwafer.sdk.host.record import growing_record, read_growing
+from openwafer.view.following import Live, stamp_of
+from openwafer.view.kept import kept_path, mark_of
+from openwafer.view.opened import columns_of_run, first_look, program_and_run
+from openwafer.view.shown import Shown
+from openwafer.view.wafer import wafer_columns
+
+_ORDERED: Final = "Its events are read and ordered for this page"
+_AGAIN: Final = "The run is done again for this page"
+
+_START_SECONDS: Final = 1.0
+_NICENESS: Final = 10
+
+
+@contextmanager
+def made_behind(run: Path, program: Path | None) -> Iterator[Live]:
+    """Context in which the columns of a run are made, and what there is of them by now.
+
+    Args:
+        run: a journal or a record; the columns lie beside it in the end, if its folder may be
+            written to.
+        program: output folder of cslc, where the program does not lie beside.
+    """
+    with TemporaryDirectory() as folder:
+        target = kept_path(run if os.access(run.parent, os.W_OK) else Path(folder) / run.name)
+        record = Path(folder) / "run.record"
+        ours, theirs = get_context("spawn").Pipe(duplex=False)
+        given = run.absolute(), program, record, target.absolute(), theirs
+        process = get_context("spawn").Process(target=_make, args=given, daemon=True)
+
+        def start() -> None:
+            process.start()
+            theirs.close()
+
+        making = _Making(run, program, record, target, ours)
+        # By then a page has its processors for itself.
+        begin = threading.Timer(_START_SECONDS, start)
+        begin.start()
+        try:
+            yield making.live()
+        finally:
+            begin.cancel()
+            begin.join()
+            if process.pid is not None:
+                process.terminate()
+                process.join()
+
+
+class _Making:
+    """What is known here of the process that makes columns."""
+
+    def __init__(
+        self, run: Path, program: Path | None, record: Path, target: Path, told: Connection
+    ) -> None:
+        self._own, found = program_and_run(run, program)
+        self._first = first_look(run, self._own, found)
+        self._run, self._record, self._target, self._told = run, record, target, told
+        self._failure: str | None = None
+
+    def live(self) -> Live:
+        """The same for who follows it."""
+        return Live(self._stamp, self._open, self._has_ended, self._doing)
+
+    def _has_ended(self) -> bool:
+        if self._failure is None and self._told.poll():
+            try:
+                self._failure = self._told.recv()
+            except EOFError:
+                self._failure = "the process that made them has ended too soon; was memory short?"
+        return self._failure is not None
+
+    def _growing(self) -> Path | None:
+        return growing_record(self._record)
+
+    def _stamp(self) -> tuple[object, ...]:
+        growing = self._growing()
+        return self._has_ended(), *stamp_of([growing] if growing else [])
+
+    def _open(self) -> tuple[Shown, bool]:
+        if self._has_ended():
+            if self._failure:
+                raise error("view-not-made", f"the run cannot be shown whole: {self._failure}")
+            return Shown(self._target, self._first.symbols), True
+        growing = self._growing()
+        if growing is None:
+            return self._first, False
+        made = wafer_columns(self._own, read_growing(growing), None, title=self._run.name)
+        return Shown(made.content(), self._first.symbols), False
+
+    def _doing(self) -> str:
+        is_again = self._run.suffix == ".journal" and not self._record.is_file()
+        return _AGAIN if is_again else _ORDERED
+
+
+def _make(run: Path, program: Path | None, record: Path, target: Path, told: Connection) -> None:
+    """Make columns; tells why they are none, or nothing once they lie there."""
+    # Ctrl-C is for the process that shows them, which ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(_NICENESS)
+    try:
+        remove_abandoned(target)
+        mark = mark_of(run)
+        write_bytes(target, columns_of_run(run, program, record).content(mark))
+    except (OpenwaferError, OSError) as refused:
+        told.send(str(refused))
+    else:
+        told.send("")
