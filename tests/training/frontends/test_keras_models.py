@@ -42,6 +42,16 @@ def sequential() -> Any:
     return model
 
 
+def normalized() -> Any:
+    """With layers whose calls write: moving averages, and seeds of noise."""
+    features = keras.layers.Input((32,))
+    hidden = features
+    for _ in range(4):
+        hidden = keras.layers.Dense(WIDTH, activation="relu")(hidden)
+        hidden = keras.layers.GaussianNoise(0.1)(keras.layers.BatchNormalization()(hidden))
+    return keras.Model(features, keras.layers.Dense(10)(hidden))
+
+
 class Layered(torch.nn.Module):
     """A module of torch that holds one of Keras."""
 
@@ -72,7 +82,7 @@ def trained(build: Any, device_memory: str | None, num_steps: int = 4) -> tuple[
     return model, losses
 
 
-@pytest.mark.parametrize("build", [functional, sequential, Layered])
+@pytest.mark.parametrize("build", [functional, sequential, Layered, normalized])
 def test_a_model_learns_what_it_learns_plainly(build: Any) -> None:
     assert trained(build, DEVICE_MEMORY)[1] == trained(build, None)[1]
 
@@ -100,6 +110,21 @@ def test_keras_saves_what_was_trained_and_loads_it(tmp_path: Path) -> None:
         assert all(np.array_equal(*pair) for pair in zip(found, expected, strict=True))
 
 
+def test_moving_averages_and_seeds_are_those_of_the_plain_loop() -> None:
+    plain, streamed = (trained(normalized, memory)[0] for memory in (None, DEVICE_MEMORY))
+    pairs = zip(plain.variables, streamed.variables, strict=True)
+    assert all(np.array_equal(*map(keras.ops.convert_to_numpy, pair)) for pair in pairs)
+
+
+def test_names_of_weights_do_not_count_models_of_the_process() -> None:
+    names = []
+    for _ in range(2):
+        model = sequential()
+        hang_layers(model, [])
+        names.append([name for name, _ in model.named_parameters()])
+    assert names[0] == names[1]
+
+
 class Twins(keras.layers.Layer):  # type: ignore[misc]
     """Two layers of one name."""
 
@@ -114,5 +139,5 @@ class Twins(keras.layers.Layer):  # type: ignore[misc]
 def test_layers_of_one_name_each_keep_their_weights() -> None:
     model = keras.Sequential([Twins()])
     model(torch.zeros(1, 4))
-    hang_layers(model)
+    hang_layers(model, [])
     assert len(list(model.parameters())) == len(model.trainable_variables) == 4

@@ -113,10 +113,10 @@ def stream_weights(  # noqa: PLR0913 - keywords, each with a default but one
     where = None if folder is None else path_of(folder, "folder")
     memory_bytes = bytes_of(device_memory, "device_memory")
     _check_not_streamed(model)
-    hang_layers(model)
+    optimizers = optimizers_of(optimizer)
+    hang_layers(model, optimizers)
     check_streamable(model)
     chosen = options or StreamOptions()
-    optimizers = optimizers_of(optimizer)
     if keeps_masters:
         chosen = _with_masters(model, chosen)
     ranks = joined(systems, chosen)
