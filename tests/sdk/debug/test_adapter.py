@@ -291,6 +291,8 @@ def test_disassembly_begins_at_the_present_line(client: Client) -> None:
     assert rows[0]["presentationHint"] == "invalid"
     rows = client.ask("disassemble", memoryReference=at, instructionCount=20)["instructions"]
     assert any("call" in one["instruction"] for one in rows)
+    with pytest.raises(RefusedError, match="100,000 instructions are asked for"):
+        client.ask("disassemble", memoryReference=at, instructionCount=100_000)
 
 
 def test_an_editors_console_shows_the_machine(client: Client) -> None:

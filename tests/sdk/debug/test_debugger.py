@@ -63,6 +63,8 @@ def test_each_pe_stops_at_a_line_each_time_that_it_comes_by(tmp_path: Path, arch
         ("half", "f16 0.5"),
         ("i == 2 and !(total > 1)", "true"),
         ("&pair == at", "true"),
+        ("!i == 2", "false"),
+        ("false == !i", "true"),
         ("-7 / i", "-3"),
         ("-7 % i", "-1"),
         ("total / 4", "0.25"),
@@ -86,6 +88,7 @@ def test_values_are_shown_as_csl_writes_them(
         ("pair", "debug-no-number"),
         ("1 +", "debug-expression"),
         ("half.*", "debug-no-pointer"),
+        ("~i", "debug-expression"),
     ],
 )
 def test_what_cannot_be_worked_out_is_refused(

@@ -103,6 +103,20 @@ def test_a_wavelet_is_followed_to_the_statement_that_sent_it(console: Console) -
     assert answer(console, "came-from").splitlines()[-len(told) :] == told
 
 
+def test_a_wavelet_is_named_by_its_number_among_those_that_came(console: Console) -> None:
+    num = int(answer(console, "came-from 0").split(" wavelet")[0].split()[-1])
+    for number in range(1, num + 1):
+        told = answer(console, f"came-from 0 {number}")
+        assert told.startswith(f"color 0: {SENT[number - 1]}, number {number} of {num} wavelet")
+    assert f"there is no number {num + 1} of color 0" in answer(console, f"came-from 0 {num + 1}")
+
+
+def test_a_color_that_there_is_not_is_told(console: Console) -> None:
+    told = "there is no color 99: a wavelet has one of 0 to 23"
+    assert told in answer(console, "came-from 99")
+    assert "'0 1 2' is no color" in answer(console, "came-from 0 1 2")
+
+
 def test_what_has_not_come_has_no_origin(console: Console, debugger: Debugger) -> None:
     assert "no wavelet of color 7 has come to PE (1, 0)" in answer(console, "came-from 7")
     debugger.run_to_cycle(0)

@@ -59,6 +59,7 @@ _REASONS: Final = {
 }
 _BYTES_OF_PE: Final = 1 << 20
 """So many addresses of memory has a PE before those of the next one."""
+_MOST_INSTRUCTIONS: Final = 1 << 14
 
 
 class Adapter:
@@ -391,7 +392,11 @@ class Adapter:
         begin = int(arguments["memoryReference"], 0) + int(arguments.get("offset", 0))
         rows = dict(enumerate(rows_at(self._now.program, begin), begin // ROWS * ROWS))
         first = begin + int(arguments.get("instructionOffset", 0))
-        addresses = range(first, first + int(arguments["instructionCount"]))
+        asked = int(arguments["instructionCount"])
+        if asked > _MOST_INSTRUCTIONS:
+            told = f"{asked:,} instructions are asked for, and an answer has {_MOST_INSTRUCTIONS:,}"
+            raise error("debug-too-many", told, help="ask for them in parts, by instructionOffset")
+        addresses = range(first, first + asked)
         yield {"instructions": [self._instruction(one, rows.get(one)) for one in addresses]}
 
     def _instruction(self, address: int, row: Row | None) -> Message:

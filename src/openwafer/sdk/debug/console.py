@@ -282,7 +282,7 @@ class Console(cmd.Cmd):
         self._look_at("code", rest)
 
     def do_came_from(self, rest: str) -> None:
-        """came-from [COLOR]: where the last wavelets that came to the PE were sent."""
+        """came-from [COLOR [NUMBER]]: where wavelets that came were sent, by default the last."""
         self._look_at("came-from", rest)
 
     def _look_at(self, name: str, rest: str) -> None:

@@ -126,7 +126,7 @@ class Evaluator:
     def _value(self, tree: ast.expr, whole: str) -> Value:
         found = self._of(tree, whole)
         if not isinstance(found, Value):
-            raise _refused(whole, f"{ast.unparse(tree)} is no variable")
+            raise _refused(whole, f"{_written(tree)} is no variable")
         return found
 
     def _of(self, tree: ast.expr, whole: str) -> Result:
@@ -141,7 +141,7 @@ class Evaluator:
                 return self._attribute(tree, whole)
             case ast.Subscript(value=array, slice=index):
                 return self._subscript(self._value(array, whole), index, whole)
-            case ast.UnaryOp(op=ast.USub() | ast.Not() as op, operand=one):
+            case ast.UnaryOp(op=ast.USub() | ast.Not() | ast.Invert() as op, operand=one):
                 number = self._number(self._of(one, whole))
                 return -number if isinstance(op, ast.USub) else not number
             case ast.BoolOp(op=op, values=sides):
@@ -152,7 +152,7 @@ class Evaluator:
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
                 return self._operate(op, left, right, whole)
             case _:
-                raise _refused(whole, f"{ast.unparse(tree)} is no part of it")
+                raise _refused(whole, f"{_written(tree)} is no part of it")
 
     def _named(self, name: str, whole: str) -> Value:
         found = self._find(name)
@@ -198,7 +198,10 @@ class Evaluator:
 @functools.lru_cache(maxsize=64)
 def _read(expression: str) -> ast.expr:
     """An expression as Python's, once for all hits of a breakpoint."""
-    written = re.sub(r"!(?!=)", " not ", expression.strip()).replace(".*", f".{_POINTED}")
+    if "~" in expression:
+        raise _refused(expression, "~ is no part of it")
+    # Binds tighter than operators of two sides, as ! does in CSL and `not` does not.
+    written = re.sub(r"!(?!=)", "~", expression.strip()).replace(".*", f".{_POINTED}")
     written = re.sub(r"(?<![\w\])])&\s*(?=[A-Za-z_])", f"{_ADDRESS}.", written)
     # Python takes a name that begins with a bold letter for the plain one, never for a keyword.
     written = re.sub(
@@ -210,6 +213,10 @@ def _read(expression: str) -> ast.expr:
         return ast.parse(written.strip(), mode="eval").body
     except SyntaxError as cause:
         raise _refused(expression, "it cannot be read") from cause
+
+
+def _written(tree: ast.expr) -> str:
+    return ast.unparse(tree).replace("~", "!")
 
 
 def _bold(word: str) -> str:

@@ -86,13 +86,18 @@ def code(sight: Sight, rest: str) -> Iterator[str]:
 
 
 def came_from(sight: Sight, rest: str) -> Iterable[str]:
-    """Where the last wavelets that came to the PE were sent, and their ways: [COLOR]."""
-    word = rest.strip()
-    if word and not word.isdecimal():
+    """Where wavelets that came to the PE were sent, and their ways: [COLOR [NUMBER]].
+
+    By default those that came last.
+    """
+    words = rest.split()
+    if len(words) > 2 or not all(map(str.isdecimal, words)):
         raise error(
-            "debug-usage", f"{word!r} is no number of a color", help="write: came-from [COLOR]"
+            "debug-usage",
+            f"{rest.strip()!r} is no color with, or without, the number of a wavelet",
+            help="write: came-from [COLOR [NUMBER]]",
         )
-    found = running(sight.debugger).came_from(sight.pe, int(word) if word else None)
+    found = running(sight.debugger).came_from(sight.pe, *map(int, words))
     return found or [f"no wavelet has come to {sight.debugger.name_of(sight.pe)} yet"]
 
 

@@ -39,18 +39,29 @@ class Origins:
         self._journal = journal
         self._past: _Past | None = None
 
-    def of_pe(self, pe: int, cycle: int, color: int | None = None) -> list[str]:
-        """Where the last wavelets of a color, or of each, came from that a PE got up to a cycle.
+    def of_pe(
+        self, pe: int, cycle: int, color: int | None = None, number: int | None = None
+    ) -> list[str]:
+        """Where wavelets of a color, or of each, came from that a PE got up to a cycle.
 
-        Raises OpenwaferError where none of the color came.
+        Args:
+            pe: number of the PE.
+            cycle: the last one that counts.
+            color: None for each.
+            number: of the wavelet among those of its color, from 1 on; None for the last.
+
+        Raises OpenwaferError for no color, and where none of the color, or not so many, came.
         """
+        if color is not None and color >= NUM_COLORS:
+            none = f"there is no color {color}: a wavelet has one of 0 to {NUM_COLORS - 1}"
+            raise error("debug-no-color", none)
         x, y = self._program.place_of(pe)
         colors = range(NUM_COLORS) if color is None else [color]
         told = [
             line
             for past in ([self._until(cycle)] if cycle else [])
             for one in colors
-            for line in _told_of_color(self._program, past, (x, y), one)
+            for line in _told_of_color(self._program, past, (x, y), one, number)
         ]
         if not told and color is not None:
             raise error(
@@ -74,8 +85,10 @@ class Origins:
         return self._past
 
 
-def _told_of_color(program: Program, past: _Past, at: tuple[int, int], color: int) -> Iterator[str]:
-    """The last wavelet of a color that came to a PE, its sender and its way; nothing for none."""
+def _told_of_color(
+    program: Program, past: _Past, at: tuple[int, int], color: int, number: int | None
+) -> Iterator[str]:
+    """A wavelet of a color that came to a PE, its sender and its way; nothing for none."""
     found, way = past.wavelets, past.passages
     ends = _of(found, at, color) & (found.arrived >= 0)
     lands = _of(way, at, color)
@@ -83,15 +96,23 @@ def _told_of_color(program: Program, past: _Past, at: tuple[int, int], color: in
     came += zip(way.landed[lands], way.wavelet[lands], strict=True)
     if not came:
         return
-    _, wavelet = max(came)
+    order = [*dict.fromkeys(int(one) for _, one in sorted(came))]
+    if number is not None and not 0 < number <= len(order):
+        raise error(
+            "debug-no-wavelet",
+            f"there is no number {number} of color {color}: {counted(len(order), 'wavelet')} came"
+            f" to PE {at} up to cycle {past.cycle:,}",
+            help="count them from 1 on, in the order in which they came",
+        )
+    wavelet = max(came)[1] if number is None else order[number - 1]
     (branches,) = np.nonzero(found.wavelet == wavelet)
     here = [one for one in branches.tolist() if _of(found, at, color)[one]]
     one = (here or branches.tolist())[0]
     control = "a control wavelet, " if found.is_control[one] else ""
-    num = len({number for _, number in came})
+    which = "the last" if number is None else f"number {number}"
     yield (
         f"color {color}: {control}{int(found.data[one]):#010x}, "
-        f"the last of {counted(num, 'wavelet')} that came"
+        f"{which} of {counted(len(order), 'wavelet')} that came"
     )
     yield f"  {_sender(program, past, one)}"
     passed = [*_way(past, int(wavelet))]

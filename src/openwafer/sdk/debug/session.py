@@ -102,7 +102,7 @@ class Debugger(Stand):
         for _ in run:
             while self._failures:
                 failure = self._failures.pop()
-                self._hub.switch(Halt(Reason.FAILED, self.simulator.cycle, text=failure))
+                self._hub.switch(Halt(Reason.FAILED, self.simulator.last_cycle, text=failure))
             self._see(Seen(changes=self._changes(None), host=self._operation))
             self._operation += 1
         return Halt(Reason.END, self.simulator.cycle)
@@ -475,13 +475,17 @@ class Debugger(Stand):
 
     # Looking.
 
-    def came_from(self, pe: int, color: int | None = None) -> list[str]:
-        """Where the last wavelets of a color, or of each, came from that a PE has got, in lines.
+    def came_from(self, pe: int, color: int | None = None, number: int | None = None) -> list[str]:
+        """Where wavelets of a color, or of each, came from that a PE has got, in lines.
+
+        Args:
+            pe: number of the PE.
+            color: None for each.
+            number: of the wavelet among those of its color, from 1 on; None for the last.
 
         The run is done once more for it, up to the present cycle.
 
-        Raises OpenwaferError where none of the color came, and in another run than that of the
-        journal.
+        Raises OpenwaferError where it did not come, and in another run than that of the journal.
         """
         if self._is_changed and self._changed is not None:
             raise error(
@@ -490,7 +494,7 @@ class Debugger(Stand):
                 " the run that was recorded",
                 help="go back to before that",
             )
-        return self._origins.of_pe(pe, self.simulator.cycle, color)
+        return self._origins.of_pe(pe, self.simulator.cycle, color, number)
 
     def set(self, pe: int, name: str, expression: str, frame: int = 0) -> str:
         """Give a variable, or a part of one, another value; gives it as it is then.

@@ -94,6 +94,17 @@ class Report:
         self._state = state
         self._tables = Tables(state)
 
+    def is_trapped(self, pe: int) -> bool:
+        """Whether the code of a PE has ended the run."""
+        g = self._state
+        return int(g[w.G_ERROR]) == w.ERROR_TRAP and int(g[w.G_ERROR_PE]) == pe
+
+    def last_cycle(self) -> int:
+        """The present; after a trap the cycle of the PE, whose code runs ahead of the fabric."""
+        pe = int(self._state[w.G_ERROR_PE])
+        own = int(self._tables.mailbox[pe, mb.CYCLE]) if self.is_trapped(pe) else 0
+        return max(own, int(self._state[w.G_NOW]))
+
     def stopped(self) -> OpenwaferError:
         """The error that the compiled core recorded."""
         g = self._state
@@ -354,6 +365,8 @@ class Report:
 
     def _waiting_command(self, pe: int) -> str:
         main = self._tables.core[pe, w.C_MAIN]
+        if self.is_trapped(pe):
+            return f" trapped at {self._place(pe) or 'an unknown place'}"
         if self._tables.processor[pe, w.P_COMMAND] == w.COMMAND_WAITS:
             return " has not begun the host's command: it is busy, or its stream is closed"
         if main in (w.MAIN_IDLE, w.MAIN_REST):

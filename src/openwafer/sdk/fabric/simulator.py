@@ -198,6 +198,11 @@ class Simulator:
         """The present."""
         return self._machine.now
 
+    @property
+    def last_cycle(self) -> int:
+        """The present; after a trap the cycle of the PE's code, which runs ahead of the fabric."""
+        return self._report().last_cycle()
+
     def write(self, x: int, y: int, address: int, words: NDArray[np.uint16]) -> None:
         """Put 16-bit words into a PE's memory, in no time."""
         pe = self._pe_with(x, y, address, words.size)

@@ -60,7 +60,7 @@ class CoreHead:
         machine: what a machine has to have in common with it.
         code: of the PEs.
         options: of the simulation.
-        cycle: its present.
+        cycle: its present; after a trap that of the code.
         failure: the error that ended the run, as it is shown; empty for none.
         lost: wavelets that were lost, and how many of each kind.
     """
@@ -164,7 +164,7 @@ def write(simulator: Simulator, code: CoreCode, path: Path, failure: str = "") -
         found.machine,
         code,
         simulator.options,
-        simulator.cycle,
+        simulator.last_cycle,
         failure,
         tuple(moment.books.lost.items()),
     )
