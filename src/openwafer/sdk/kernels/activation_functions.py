@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import UNIT
 from openwafer.sdk.kernels.resting import (
     EXPONENTIAL,
@@ -302,6 +303,7 @@ def plan_activation(
     return plan
 
 
+@takes_arrays
 def gelu(x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """GELU in the form of a tanh; errors are at most :meth:`ActivationPlan.error_bound`.
 
@@ -316,16 +318,19 @@ def gelu(x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Re
     return plan_activation(ActivationFunction.GELU, shape_of(x), size, arch=arch).forward(x)
 
 
+@takes_arrays
 def gelu_erf(x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """GELU by the error function; see :func:`gelu`."""
     return plan_activation(ActivationFunction.GELU_ERF, shape_of(x), size, arch=arch).forward(x)
 
 
+@takes_arrays
 def silu(x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """x times its logistic function; see :func:`gelu`."""
     return plan_activation(ActivationFunction.SILU, shape_of(x), size, arch=arch).forward(x)
 
 
+@takes_arrays
 def swiglu(
     gate: NDArray[Any], x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3
 ) -> Result:

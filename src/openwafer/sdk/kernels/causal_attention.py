@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import UNIT, gamma
 from openwafer.sdk.kernels.resting import (
     EXPONENTIAL,
@@ -356,6 +357,7 @@ def plan_attention(
     return plan
 
 
+@takes_arrays
 def attention(
     queries: NDArray[Any],
     keys: NDArray[Any],

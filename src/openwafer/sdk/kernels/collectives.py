@@ -12,6 +12,7 @@ from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import VectorShape, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_sums,
@@ -145,6 +146,7 @@ class CollectivePlan:
         magnitudes = np.abs(values.astype(np.float64)).sum((0, 1))
         return bound_of_sums(magnitudes, self.num_additions, self.precision.sums)
 
+    @takes_arrays
     def run(self, values: NDArray[Any], *, check: bool = False) -> Result:
         """Do it on the simulated wafer.
 
@@ -238,6 +240,7 @@ def plan_collective(
     return plan
 
 
+@takes_arrays
 def reduce(
     values: NDArray[Any],
     *,
@@ -263,6 +266,7 @@ def reduce(
     return _summed(Collective.REDUCE, values, arch, precision, tree)
 
 
+@takes_arrays
 def all_reduce(
     values: NDArray[Any],
     *,
@@ -274,6 +278,7 @@ def all_reduce(
     return _summed(Collective.ALL_REDUCE, values, arch, precision, tree)
 
 
+@takes_arrays
 def broadcast(values: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """The same values for all PEs: (length,) to (rows, columns, length), bit for bit.
 

@@ -13,6 +13,7 @@ from openwafer.sdk.arch.pace import vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.collectives import CollectivePlan, plan_collective
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import Precision
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
@@ -79,6 +80,7 @@ class HistogramPlan:
         value = _VALUE_CYCLES + generation.timing.loop_cycles
         return self.sums.cycles + _OTHER_CYCLES + vectors + self.per_pe * value
 
+    @takes_arrays
     def run(self, values: NDArray[Any], *, check: bool = False) -> Result:
         """Count on the simulated wafer.
 
@@ -163,6 +165,7 @@ def _check_edges(plan: HistogramPlan) -> None:
         )
 
 
+@takes_arrays
 def histogram(
     values: NDArray[Any],
     num_bins: int,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import Precision, bound_of_sums
 from openwafer.sdk.kernels.resting import (
     Resting,
@@ -208,6 +209,7 @@ def plan_embedding(
     return plan
 
 
+@takes_arrays
 def embedding(
     table: NDArray[Any], labels: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3
 ) -> Result:

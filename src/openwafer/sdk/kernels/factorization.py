@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import Precision, gamma, have_inverses
 from openwafer.sdk.kernels.products import matrix_of, tiles_of
 from openwafer.sdk.kernels.running import (
@@ -155,6 +156,7 @@ class FactorizationPlan:
             taken = taken + counts + _SCALING_CYCLES + _OPERATION_CYCLES + timing.drain_cycles
         return np.where((num_rows[:, None] > 0) & (counts > 0), taken, 0)
 
+    @takes_arrays
     def run(self, a: NDArray[Any], *, check: bool = False) -> Result:
         """Factor a matrix on the simulated wafer.
 
@@ -237,6 +239,7 @@ def plan_factorization(
     return plan
 
 
+@takes_arrays
 def lu(a: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """Factors A = L U of a square matrix: U, and below its diagonal L, whose diagonal is ones.
 
@@ -256,6 +259,7 @@ def lu(a: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Resu
     return _planned(Factors.LU, a, size, arch).run(a)
 
 
+@takes_arrays
 def cholesky(a: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """The factor L of a symmetric, positive definite matrix A = L L^T, lower triangular.
 

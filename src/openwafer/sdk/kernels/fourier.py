@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import Precision, gamma, named_precision
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
@@ -126,6 +127,7 @@ class FftPlan:
         may_overflow = 2 * flat.sum(1) > float(np.finfo(dtype).max)
         return np.where(may_overflow, np.inf, share * gain * np.linalg.norm(flat, axis=1) + lost)
 
+    @takes_arrays
     def run(
         self,
         values: NDArray[Any],
@@ -237,6 +239,7 @@ def plan_fft(
     return plan
 
 
+@takes_arrays
 def fft(
     values: NDArray[Any],
     size: tuple[int, int],

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import Precision, moved_as, moved_precision
 from openwafer.sdk.kernels.running import (
     BROADCAST_CYCLES,
@@ -80,6 +81,7 @@ class GatherPlan:
                 taken += hop * (num_pes - 1) if self.is_scatter else hop
         return round(taken)
 
+    @takes_arrays
     def run(self, values: NDArray[Any], *, check: bool = False) -> Result:
         """Do it on the simulated wafer.
 
@@ -160,6 +162,7 @@ def plan_gather(
     return plan
 
 
+@takes_arrays
 def gather(values: NDArray[Any], *, arch: str = Arch.WSE3) -> Result:
     """The values of all PEs in one, bit for bit: (rows, columns, length) to the same shape.
 
@@ -174,6 +177,7 @@ def gather(values: NDArray[Any], *, arch: str = Arch.WSE3) -> Result:
     return _moved(values, False, arch)
 
 
+@takes_arrays
 def scatter(values: NDArray[Any], *, arch: str = Arch.WSE3) -> Result:
     """The values of one PE to those that they are for, the other way round than :func:`gather`."""
     return _moved(values, True, arch)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import UNIT, gamma
 from openwafer.sdk.kernels.resting import (
     EXPONENTIAL,
@@ -73,6 +74,7 @@ class CrossEntropyPlan:
         taken += at_rest.sums_cycles(at_rest.tokens) + at_rest.sums_cycles(2 * at_rest.tokens)
         return LOOK_CYCLES + taken + at_rest.tokens * of_token
 
+    @takes_arrays
     def run(
         self, logits: NDArray[Any], labels: NDArray[Any], *, check: bool = False
     ) -> CrossEntropy:
@@ -167,6 +169,7 @@ def plan_cross_entropy(
     return plan
 
 
+@takes_arrays
 def cross_entropy(
     logits: NDArray[Any], labels: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3
 ) -> CrossEntropy:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_products,
@@ -135,6 +136,7 @@ class GemmPlan:
         inner = self.panel * self.num_panels
         return bound_of_products(a, b, inner, inner, self.precision.sums)
 
+    @takes_arrays
     def run(self, a: NDArray[Any], b: NDArray[Any], *, check: bool = False) -> Result:
         """Multiply on the simulated wafer.
 
@@ -222,6 +224,7 @@ def plan_gemm(
     return min(fitting, key=lambda plan: plan.cycles)
 
 
+@takes_arrays
 def gemm(
     a: NDArray[Any],
     b: NDArray[Any],

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_products,
@@ -127,6 +128,7 @@ class GemvPlan:
         num_products = self.tile[1] * self.num_parts[1]
         return bound_of_products(a, x, self.num_roundings, num_products, self.precision.sums)
 
+    @takes_arrays
     def run(self, a: NDArray[Any], x: NDArray[Any], *, check: bool = False) -> Result:
         """Multiply on the simulated wafer.
 
@@ -219,6 +221,7 @@ def _planned(
     return GemvPlan(shape, *size, along, (rows, columns), arch, precision, best)
 
 
+@takes_arrays
 def gemv(
     a: NDArray[Any],
     x: NDArray[Any],

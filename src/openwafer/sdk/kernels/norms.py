@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import UNIT, gamma
 from openwafer.sdk.kernels.resting import Resting, check_fit, memory_bytes, resting, shape_of
 from openwafer.sdk.kernels.running import (
@@ -323,6 +324,7 @@ def plan_norm(
     return plan
 
 
+@takes_arrays
 def layer_norm(
     x: NDArray[Any],
     scales: NDArray[Any],
@@ -353,6 +355,7 @@ def layer_norm(
     return Result(result.values, result.cycles)
 
 
+@takes_arrays
 def rms_norm(
     x: NDArray[Any],
     scales: NDArray[Any],

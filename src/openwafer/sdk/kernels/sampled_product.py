@@ -13,6 +13,7 @@ from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import VectorShape, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import Precision, bound_of_sums, gamma, named_precision
 from openwafer.sdk.kernels.products import FRONT_BYTES, tile_length, tile_multiples
 from openwafer.sdk.kernels.running import (
@@ -162,6 +163,7 @@ class SddmmPlan:
         bound = bound_of_sums(scale * sums, self.num_roundings, dtype) + lost
         return np.where(overflow, np.inf, bound)
 
+    @takes_arrays
     def run(self, a: NDArray[Any], b: NDArray[Any], *, check: bool = False) -> SparseResult:
         """Multiply on the simulated wafer.
 
@@ -254,6 +256,7 @@ def plan_sddmm(
     return fastest(plans, f"{what} with {tiles.most} non-zeros")
 
 
+@takes_arrays
 def sddmm(
     s: Any,
     a: NDArray[Any],

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import Precision
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
@@ -160,6 +161,7 @@ class SolverPlan:
             **params_of(self.row_tree, self.column_tree),
         }
 
+    @takes_arrays
     def run(
         self,
         matrix: Fluxes | Stencil,
@@ -254,6 +256,7 @@ def plan_solver(
     return plan
 
 
+@takes_arrays
 def conjugate_gradients(
     matrix: Fluxes | Stencil,
     right_side: NDArray[Any],
@@ -281,6 +284,7 @@ def conjugate_gradients(
     return plan.run(matrix, right_side, tolerance)
 
 
+@takes_arrays
 def bicgstab(
     matrix: Fluxes | Stencil,
     right_side: NDArray[Any],
@@ -294,6 +298,7 @@ def bicgstab(
     return plan.run(matrix, right_side, tolerance)
 
 
+@takes_arrays
 def power_method(
     matrix: Fluxes | Stencil, vector: NDArray[Any], iterations: int, *, arch: str = Arch.WSE3
 ) -> Solution:

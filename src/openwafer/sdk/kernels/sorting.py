@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import Precision, moved_as, moved_precision
 from openwafer.sdk.kernels.running import (
     BROADCAST_CYCLES,
@@ -87,6 +88,7 @@ class SortPlan:
         num_pes = self.rows * self.columns
         return num_pes if num_pes > 2 else num_pes - 1
 
+    @takes_arrays
     def run(self, values: NDArray[Any], *, check: bool = False) -> Result:
         """Sort on the simulated wafer.
 
@@ -145,6 +147,7 @@ def plan_sort(
     return plan
 
 
+@takes_arrays
 def sort(values: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """The values from the lowest to the highest, bit for bit: (length,) to (length,).
 

@@ -10,6 +10,7 @@ from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import Precision, bound_of_products, named_precision
 from openwafer.sdk.kernels.products import FRONT_BYTES, row_length, zeros_cycles
 from openwafer.sdk.kernels.running import (
@@ -143,6 +144,7 @@ class SpmvPlan:
         matrix = self.tiles.matrix
         return bound_of_products(matrix, x, self.num_roundings, num_products, self.precision.sums)
 
+    @takes_arrays
     def run(self, x: NDArray[Any], *, check: bool = False) -> Result:
         """Multiply on the simulated wafer.
 
@@ -233,6 +235,7 @@ def plan_spmv(
     return fastest(plans, what + several)
 
 
+@takes_arrays
 def spmv(
     a: Any,
     x: NDArray[Any],
@@ -263,6 +266,7 @@ def spmv(
     return plan_spmv(a, size, arch=arch, precision=precision, tree=tree).run(x)
 
 
+@takes_arrays
 def spmm(
     a: Any,
     x: NDArray[Any],

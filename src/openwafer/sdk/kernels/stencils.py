@@ -12,6 +12,7 @@ from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import Precision, gamma
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
@@ -222,6 +223,7 @@ class StencilPlan:
         lost = steps * self.num_roundings * least * max(1.0, growth) ** steps
         return gamma(steps * self.num_roundings, dtype) * made + lost
 
+    @takes_arrays
     def run(
         self,
         values: NDArray[Any],
@@ -371,6 +373,7 @@ def _check_arrays(stencil: Stencil, shape: tuple[int, ...]) -> None:
         )
 
 
+@takes_arrays
 def stencil(
     description: Stencil,
     values: NDArray[Any],

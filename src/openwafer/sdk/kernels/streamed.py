@@ -14,6 +14,7 @@ from openwafer.sdk.arch.pace import load_cycles, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import QUIET, Param
 from openwafer.sdk.fabric import Edge, Port, Side
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_products,
@@ -382,6 +383,7 @@ def _planned(
     return next((plan for plan in plans if plan.memory_bytes <= MEMORY_BYTES), plans[-1])
 
 
+@takes_arrays
 def streamed_gemm(
     w: Any,
     x: NDArray[Any],

@@ -11,6 +11,7 @@ from openwafer.sdk.arch.generation import GENERATIONS
 from openwafer.sdk.door.compiled import QUIET, Param
 from openwafer.sdk.door.run import Run
 from openwafer.sdk.fabric import Edge
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import bound_of_products
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
@@ -39,6 +40,7 @@ _GRADIENT_CYCLES: Final = 200
 """As those of the delta pass, with the task that hears of what was sent."""
 
 
+@takes_arrays
 def streamed_delta(plan: StreamedPlan, dy: NDArray[Any], *, check: bool = False) -> Result:
     """DX = W^T DY on the simulated wafer: (features, tokens) in float32.
 
@@ -66,6 +68,7 @@ def streamed_delta(plan: StreamedPlan, dy: NDArray[Any], *, check: bool = False)
         return Result(dx, cycles_of(run, plan.arch))
 
 
+@takes_arrays
 def streamed_gradient(
     plan: StreamedPlan, x: NDArray[Any], dy: NDArray[Any], *, check: bool = False
 ) -> Result:
@@ -129,6 +132,7 @@ def gradient_cycles(plan: StreamedPlan) -> int:
     return plan.pass_cycles(of_weight, plan.tokens + _GRADIENT_CYCLES)
 
 
+@takes_arrays
 def delta_bound(plan: StreamedPlan, dy: NDArray[Any]) -> NDArray[np.float64]:
     """Bound of the error of :func:`streamed_delta`: (features, tokens).
 
@@ -139,6 +143,7 @@ def delta_bound(plan: StreamedPlan, dy: NDArray[Any]) -> NDArray[np.float64]:
     return bound_of_products(matrix.T, dy, most, most, plan.precision.sums)
 
 
+@takes_arrays
 def gradient_bound(plan: StreamedPlan, x: NDArray[Any], dy: NDArray[Any]) -> NDArray[np.float64]:
     """Bound of the error of :func:`streamed_gradient`: one for each weight.
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import Precision, bound_of_products, have_inverses
 from openwafer.sdk.kernels.products import matrix_of, tiles_of
 from openwafer.sdk.kernels.running import (
@@ -138,6 +139,7 @@ class TriangularPlan:
         pivots = np.abs(np.diagonal(a).astype(np.float64))
         return bound + 2 * least * pivots.reshape(-1, *[1] * (x.ndim - 1))
 
+    @takes_arrays
     def run(self, a: NDArray[Any], b: NDArray[Any], *, check: bool = False) -> Result:
         """Solve on the simulated wafer.
 
@@ -225,6 +227,7 @@ def plan_triangular(
     return min(fitting, key=lambda plan: plan.cycles)
 
 
+@takes_arrays
 def trsm(
     a: NDArray[Any],
     b: NDArray[Any],
