@@ -139,7 +139,7 @@ def test_a_growing_run_that_stopped_equals_the_unbroken_one(
 
 def test_a_size_that_steps_were_trained_with_stays(data: TinyData, tmp_path: Path) -> None:
     batch = replace(BATCH, schedule=CHANGES[:1])
-    config = replace(growing(data, tmp_path), steps=4, batch=batch)
+    config = replace(growing(data, tmp_path), steps=4, batch=batch, streaming=WAYS["resident"])
     train_quietly(replace(config, steps=3))
     other = replace(BATCH, schedule=(SizeChange(2, 12),))
     with pytest.raises(OpenwaferError, match=r"changes of batch.schedule that are still to come"):

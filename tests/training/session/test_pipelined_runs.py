@@ -1,5 +1,6 @@
 """Runs whose systems have a stage of the model each equal the plain loop, bit for bit."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -76,14 +77,24 @@ def test_replicas_of_a_pipeline_equal_the_plain_loop(
     assert differing_from_loop(pool.train(config, 4), config) == []
 
 
-def test_replicas_compare_all_weights_of_their_stage(
-    data: TinyData, tmp_path: Path, pool: FollowerPool
-) -> None:
-    config = with_stages(pipelined_config(data, tmp_path), 1)
-    resting = replace(config, optimizer=replace(config.optimizer, learning_rate=0.0))
+@pytest.fixture(scope="module")
+def resting(
+    data: TinyData, tmp_path_factory: pytest.TempPathFactory, pool: FollowerPool
+) -> tuple[TrainResult, Mapping[str, int]]:
+    """A run of two replicas whose weights stay, and what they have compared last."""
+    config = with_stages(pipelined_config(data, tmp_path_factory.mktemp("resting")), 1)
+    still = replace(config.optimizer, learning_rate=0.0)
     with pool.systems(2) as systems:
-        result = Session(resting, console=quiet(), systems=systems).train()
-    assert systems.replicas.digests.last == {
+        config = replace(config, model=GPT, optimizer=still)
+        result = Session(config, console=quiet(), systems=systems).train()
+    return result, systems.replicas.digests.last
+
+
+def test_replicas_compare_all_weights_of_their_stage(
+    resting: tuple[TrainResult, Mapping[str, int]],
+) -> None:
+    result, compared = resting
+    assert compared == {
         f"values of {name!r}": xxhash.xxh3_64_intdigest(values.numpy().tobytes())
         for name, values in saved_parameters(result).items()
     }
@@ -280,10 +291,9 @@ def test_what_comes_from_the_neighbours_is_counted(
 
 
 def test_what_comes_from_other_replicas_is_counted(
-    data: TinyData, tmp_path: Path, pool: FollowerPool
+    resting: tuple[TrainResult, Mapping[str, int]],
 ) -> None:
-    config = replace(with_stages(pipelined_config(data, tmp_path), 1), model=GPT)
-    result = pool.train(config, 2)
+    result, _ = resting
     row = read_lines(result.folder / "metrics.jsonl", METRICS_FORMAT).rows[-1]
     weights = sum(tensor.nbytes for tensor in saved_parameters(result).values())
     first, second = row.system_received_bytes or (0, 0)

@@ -60,19 +60,32 @@ def test_reading_a_run_writes_nothing_into_its_folder(
     assert entries(run) == before
 
 
+@pytest.fixture(scope="module")
+def trained(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose last step is in a checkpoint."""
+    config = config_in(data, tmp_path_factory.mktemp("trained"))
+    return Session(config, console=quiet()).train().folder
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of it that a test may change."""
+    return shutil.copytree(trained, tmp_path / "copy")
+
+
+def read_from(run: Path) -> tuple[object, object]:
+    session = Session(run, console=quiet())
+    return session.generate("3 squared", GREEDY), session.evaluate()
+
+
 def test_what_is_read_from_the_store_is_what_a_checkpoint_holds(
-    data: TinyData, tmp_path: Path
+    data: TinyData, tmp_path: Path, trained: Path
 ) -> None:
-    texts = []
-    for tier in (StoreTier.DRAM, StoreTier.DISK):
-        session = Session(config_in(data, tmp_path / tier, tier), console=quiet())
-        session.train()
-        texts.append((session.generate("3 squared", GREEDY), session.evaluate()))
-    assert texts[0] == texts[1]
+    on_disk = Session(config_in(data, tmp_path, StoreTier.DISK), console=quiet()).train().folder
+    assert read_from(on_disk) == read_from(trained)
 
 
-def test_a_run_without_its_lock_file_is_read(data: TinyData, tmp_path: Path) -> None:
-    run = Session(config_in(data, tmp_path), console=quiet()).train().folder
+def test_a_run_without_its_lock_file_is_read(run: Path) -> None:
     (run / "lock").unlink()
     Session(run, console=quiet()).evaluate()
     assert not (run / "lock").exists()
@@ -89,9 +102,9 @@ def test_a_run_in_training_has_nothing_to_read_before_its_first_checkpoint(
 
 
 def test_a_checkpoint_that_training_deletes_gives_way_to_the_next(
-    data: TinyData, tmp_path: Path
+    run: Path, tmp_path: Path
 ) -> None:
-    folder = RunFolder(Session(config_in(data, tmp_path), console=quiet()).train().folder)
+    folder = RunFolder(run)
     newest = list_checkpoints(folder.checkpoints)[-1]
     hidden = newest.rename(tmp_path / newest.name)
     read: list[int] = []
@@ -108,10 +121,8 @@ def test_a_checkpoint_that_training_deletes_gives_way_to_the_next(
     assert read == [2, 4]
 
 
-def test_a_checkpoint_stays_while_it_is_read_however_fast_others_come(
-    data: TinyData, tmp_path: Path
-) -> None:
-    folder = RunFolder(Session(config_in(data, tmp_path), console=quiet()).train().folder)
+def test_a_checkpoint_stays_while_it_is_read_however_fast_others_come(run: Path) -> None:
+    folder = RunFolder(run)
     later = iter(range(6, 16, 2))
     read: list[int] = []
 

@@ -115,8 +115,8 @@ def test_an_older_checkpoint_than_the_step_that_is_kept_keeps_it_again(
 
 
 def test_a_run_past_the_step_needs_what_was_kept(data: TinyData, tmp_path: Path) -> None:
-    config = rewound_config(data, tmp_path, 1, StoreTier.DRAM)
-    trained(replace(config, steps=3))
+    config = streamed(sparse_config(data, tmp_path, pruning(1)), None)
+    trained(replace(config, steps=2))
     other = replace(config, sparsity=pruning(0))
     with pytest.raises(OpenwaferError, match=r"has not kept that step's weights: .*step-00000000"):
         Session(other, console=quiet()).resume()

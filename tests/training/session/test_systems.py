@@ -235,10 +235,9 @@ def test_systems_keep_to_the_memory_that_their_plan_foretells(
 
 
 def test_what_passes_between_systems_is_what_their_shares_take(
-    data: TinyData, tmp_path: Path, pool: FollowerPool
+    uneven: tuple[TrainResult, TrainResult],
 ) -> None:
-    config = tied_config(data, tmp_path)
-    result = pool.train(config, 3)
+    _, result = uneven
     rows = read_lines(result.folder / "metrics.jsonl", METRICS_FORMAT).rows
     parameters = saved_parameters(result).values()
     num_bytes = sum(parameter.nbytes for parameter in parameters)
