@@ -40,6 +40,8 @@ def of_few_tokens(
     return run_of(config_of(data, tmp_path_factory.mktemp("few"), StoreTier.DRAM, num_tokens=3))
 
 
+# By default test_expert_traffic holds loops to the bytes of their plans.
+@pytest.mark.slow
 def test_experts_cross_the_link_once_a_pass_if_they_are_used(
     of_few_tokens: tuple[RunRecord, str],
 ) -> None:
@@ -60,6 +62,7 @@ def check_of_link(run: RunRecord) -> None:
     assert all((used or 0) < experts.weights_bytes for _, used in rows)
 
 
+@pytest.mark.slow
 def test_the_plan_shows_the_experts_that_are_used(of_few_tokens: tuple[RunRecord, str]) -> None:
     run, printed = of_few_tokens
     experts = run.plan.experts

@@ -21,7 +21,7 @@ from openwafer.training.session.config_sections import (
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.store import list_checkpoints
 from openwafer.training.stream.plan.placement import StoreTier
-from tests.tables import checkerboard
+from tests.tables import case, checkerboard
 from tests.training.session.tiny_runs import (
     NUM_STEPS,
     TinyData,
@@ -100,7 +100,7 @@ def test_the_steps_before_a_loss_that_is_not_finite_are_safe(
     assert differing(saved_arrays(result), saved_arrays(train_quietly(one_step))) == []
 
 
-@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("tier", [case(t, by_default=t is StoreTier.DISK) for t in TIERS])
 def test_an_interrupted_run_ends_after_its_step_and_goes_on(
     data: TinyData, tmp_path: Path, tier: StoreTier
 ) -> None:

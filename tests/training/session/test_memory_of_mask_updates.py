@@ -53,7 +53,7 @@ def test_no_step_takes_more_than_planned(
     assert max(usual, again) <= updating <= planned
 
 
-@pytest.mark.parametrize("mode", [case(mode, by_default=mode is Mode.RESIDENT) for mode in MODES])
+@pytest.mark.parametrize("mode", [case(mode, by_default=False) for mode in MODES])
 def test_what_is_planned_beside_is_that_of_one_layer_or_of_all(
     data: TinyData, tmp_path: Path, mode: Mode
 ) -> None:

@@ -55,7 +55,7 @@ def config_of(data: TinyData, folder: Path, tier: StoreTier, name: str) -> RunCo
     )
 
 
-@pytest.mark.parametrize(("name", "tier"), checkerboard(tuple(OPTIONS), TIERS, one_in=4))
+@pytest.mark.parametrize(("name", "tier"), checkerboard(tuple(OPTIONS), TIERS, one_in=6))
 def test_a_run_that_stopped_and_went_on_equals_the_plain_loop(
     data: TinyData, tmp_path: Path, name: str, tier: StoreTier
 ) -> None:

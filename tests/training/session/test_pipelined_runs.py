@@ -368,6 +368,7 @@ def test_the_table_of_a_plan_says_how_long_stages_wait(of_two_stages: PlanRecord
     assert any(line.startswith("0      embedding") for line in lines)
 
 
+@pytest.mark.slow
 def test_one_process_of_a_launcher_has_no_stages(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

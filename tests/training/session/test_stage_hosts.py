@@ -13,6 +13,7 @@ from openwafer.training.session.building import build_hollow_model, make_optimiz
 from openwafer.training.session.pipelined.plan import require_room
 from openwafer.training.stream.replicas.ownership import HostMemory
 from openwafer.training.stream.stages.stage_plan import HostRooms
+from tests.tables import case
 from tests.training.session.planned_systems import (
     SMALL,
     VOCAB_SIZE,
@@ -54,7 +55,7 @@ def on_one_host(config: RunConfig, host_memory: int | None) -> PipelineUse:
     return pipeline_of(replace(config, streaming=streaming), hosts)
 
 
-@pytest.mark.parametrize("stages", [4, 1])
+@pytest.mark.parametrize("stages", [4, case(1, by_default=False)])
 def test_what_stages_of_one_host_hold_together_is_what_it_has_to_have(
     data: TinyData, tmp_path: Path, stages: int
 ) -> None:

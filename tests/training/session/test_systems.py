@@ -69,11 +69,11 @@ def differing_from_loop(result: TrainResult, config: RunConfig) -> list[str]:
     ("size", "tier"),
     [
         pytest.param(2, StoreTier.DRAM, marks=pytest.mark.slow),
-        pytest.param(2, StoreTier.DISK, marks=pytest.mark.slow),
+        (2, StoreTier.DISK),
         pytest.param(3, StoreTier.DRAM, marks=pytest.mark.slow),
         pytest.param(3, StoreTier.DISK, marks=pytest.mark.slow),
         pytest.param(4, StoreTier.DRAM, marks=pytest.mark.slow),
-        (4, StoreTier.DISK),
+        pytest.param(4, StoreTier.DISK, marks=pytest.mark.slow),
     ],
 )
 def test_a_run_on_several_systems_equals_the_plain_loop(

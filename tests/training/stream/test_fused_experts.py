@@ -33,7 +33,6 @@ WAYS: Mapping[str, Callable[[Training], Training]] = {
 }
 DEFAULT = {
     ("olmoe", "batched_mm", "plain"),
-    ("mixtral", "eager", "clipped"),
     ("gpt-oss", "grouped_mm", "bf16-clipped"),
 }
 CELLS = [

@@ -116,7 +116,7 @@ def _is_equal(left: Any, right: Any) -> bool:
     return type(left) is type(right) and bool(left == right)
 
 
-@pytest.mark.parametrize(("name", "tier"), checkerboard(tuple(OPTIMIZERS), TIERS))
+@pytest.mark.parametrize(("name", "tier"), checkerboard(tuple(OPTIMIZERS), TIERS, one_in=4))
 def test_weights_and_states_are_those_of_the_plain_loop(
     tmp_path: Path, name: str, tier: StoreTier
 ) -> None:

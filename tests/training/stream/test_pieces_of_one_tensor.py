@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
+from tests.tables import checkerboard
 from tests.training.stream.foreign_loops import SIZE, Loop, are_equal, outcome
 
 # Large enough that activations are moved.
@@ -100,8 +101,9 @@ def trains(loop: Loop) -> None:
     loop.train(2)
 
 
-@pytest.mark.parametrize("policy", [Activations.OFFLOAD, Activations.RECOMPUTE])
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize(
+    ("layer", "policy"), checkerboard(tuple(LAYERS), (Activations.OFFLOAD, Activations.RECOMPUTE))
+)
 def test_pieces_are_saved_as_the_plain_loop_finds_them(layer: str, policy: Activations) -> None:
     def build() -> nn.Module:
         return Stack(LAYERS[layer])

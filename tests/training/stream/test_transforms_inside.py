@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
+from tests.tables import checkerboard
 from tests.training.stream.foreign_loops import SIZE, Loop, are_equal, new_loop, outcome, stream
 
 # torch.func.jvp of torch 2.14 calls torch.jit.script itself.
@@ -64,8 +65,9 @@ def stack(chosen: Transform) -> Callable[[], nn.Module]:
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
-@pytest.mark.parametrize("policy", Activations)
-@pytest.mark.parametrize("transform", [by_autograd, by_vmap, by_jvp])
+@pytest.mark.parametrize(
+    ("transform", "policy"), checkerboard((by_autograd, by_vmap, by_jvp), Activations)
+)
 def test_a_layer_that_needs_no_hooks_away_learns_what_it_learns_plainly(
     transform: Transform, policy: Activations
 ) -> None:

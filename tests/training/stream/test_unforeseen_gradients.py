@@ -58,7 +58,7 @@ def with_sign(used: frozenset[int], generator: torch.Generator) -> Tensor:
         (1, 2),
         ((1000,), (1001,), (1000, 2001), (1000, 1001, 2000)),
         (False, True),
-        one_in=4,
+        one_in=6,
     ),
 )
 def test_a_weight_that_no_plan_expects_is_trained_as_plainly(

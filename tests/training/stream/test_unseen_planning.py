@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 
+from tests.tables import checkerboard
 from tests.training.stream import layers_with_outside_state as outside
 from tests.training.stream.layers_with_state import Bare, Chain
 from tests.training.stream.own_loops import PLAINLY, WAYS, differing, run_loop
@@ -225,8 +226,12 @@ def pruned() -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("build", [wrapped, hooked_by_default, named, parametrized, pruned])
-@pytest.mark.parametrize("way", ["recompute", "planned"])
+@pytest.mark.parametrize(
+    ("build", "way"),
+    checkerboard(
+        (wrapped, hooked_by_default, named, parametrized, pruned), ("recompute", "planned")
+    ),
+)
 def test_what_torch_and_users_put_around_layers_streams(
     build: Callable[[], nn.Module], way: str
 ) -> None:

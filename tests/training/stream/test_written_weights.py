@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
+from tests.tables import checkerboard
 from tests.training.stream.foreign_loops import new_loop, stream
 
 SIZE = 32
@@ -57,9 +58,9 @@ class Stacked(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("grad", [True, False])
-@pytest.mark.parametrize("kind", [Late, LateData])
-@pytest.mark.parametrize("policy", Activations)
+@pytest.mark.parametrize(
+    ("policy", "kind", "grad"), checkerboard(Activations, (Late, LateData), (True, False))
+)
 def test_a_late_write_is_refused_where_the_layer_ends(
     policy: Activations, kind: type[Late], grad: bool
 ) -> None:
