@@ -11,8 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 import transformers
 
+from openwafer.config import load
 from openwafer.training.data.tokenizer import train_tokenizer
 from openwafer.training.models import TransformersModel, build
+from openwafer.training.session import RunConfig
 from tests.cli.command import EXAMPLES, Done, run_command, settings
 from tests.tables import case
 
@@ -55,9 +57,14 @@ def make_base_model(folder: Path) -> None:
     train_tokenizer(["a text", "another text"], 300).save(folder)
 
 
-# The module of the example trains below.
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_an_example_is_read(path: Path) -> None:
+    assert load(path, RunConfig).steps > 0
+
+
+# The module of another example trains below.
 @pytest.mark.parametrize(
-    "name", [case(name, by_default=name != "own-module.yaml") for name in SMALLER]
+    "name", [case(name, by_default=name == "beyond-memory.yaml") for name in SMALLER]
 )
 def test_an_example_can_be_planned(name: str) -> None:
     done = plan(name, *SMALLER[name])
@@ -71,6 +78,7 @@ def test_an_example_can_be_planned_at_its_size(name: str) -> None:
     assert plan(name).err == ""
 
 
+@pytest.mark.slow
 def test_further_training_of_a_saved_model_can_be_planned(tmp_path: Path) -> None:
     make_base_model(tmp_path)
     done = plan("continue-pretraining.yaml", f"model.path={tmp_path}", "batch.sequence_length=64")

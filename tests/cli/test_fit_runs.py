@@ -15,7 +15,7 @@ from openwafer.training.session import RunConfig
 from openwafer.training.session.config_sections import BatchConfig
 from tests.cli.command import Done, run_command
 from tests.planning.laws.made_points import HOFFMANN, grid_points
-from tests.training.session.tiny_runs import GPT, train_quietly
+from tests.training.session.tiny_runs import train_quietly
 
 LENGTH, BATCH, HELD_OUT_BATCHES = 12, 6, 2
 
@@ -92,15 +92,12 @@ def refusal(*arguments: object) -> str:
     return done.err
 
 
-def test_runs_of_another_sequence_length_are_refused(
-    ladder_config: RunConfig, ladder: Path
-) -> None:
-    batch = BatchConfig(size=2 * BATCH, sequence_length=LENGTH // 2)
-    elsewhere = replace(
-        ladder_config, folder=ladder_config.folder.parent / "others", name="short", batch=batch
-    )
-    train_quietly(replace(elsewhere, model=GPT, steps=1))
-    text = refusal(ladder / "small-2", elsewhere.path)
+def test_runs_of_another_sequence_length_are_refused(ladder: Path, tmp_path: Path) -> None:
+    short = shutil.copytree(ladder / "small-2", tmp_path / "short")
+    config = (short / "config.yaml").read_text()
+    shorter = config.replace(f"sequence_length: {LENGTH}", f"sequence_length: {LENGTH // 2}")
+    (short / "config.yaml").write_text(shorter)
+    text = refusal(ladder / "small-2", short)
     assert "small-2 has the sequence length 12, short the sequence length 6: longer" in text
 
 

@@ -13,7 +13,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.methods.seam import Method, MethodRun, RunParts
 from openwafer.training.models import UserModule
 from openwafer.training.plan_record import Mode
-from openwafer.training.session import RunConfig, Session
+from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.config_sections import CheckpointConfig, StreamingConfig
 from openwafer.training.store.parts import Json
 from tests.training.session.tiny_model import TinyModel
@@ -108,35 +108,40 @@ class SoftenedModel(TinyModel):
         return {"loss": F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())}
 
 
-@pytest.fixture
-def config(data: TinyData, tmp_path: Path) -> SoftenedConfig:
-    plain = tiny_config(data, tmp_path)
+@pytest.fixture(scope="module")
+def config(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> SoftenedConfig:
+    plain = tiny_config(data, tmp_path_factory.mktemp("soft"))
+    plain = replace(plain, checkpoint=CheckpointConfig(every=2))
     return SoftenedConfig(
         **{one.name: getattr(plain, one.name) for one in fields(plain)}, soften=RATE
     )
 
 
-def test_a_method_of_ones_own_trains_as_a_loop_that_does_the_same(config: SoftenedConfig) -> None:
+@pytest.fixture(scope="module")
+def trained(config: SoftenedConfig) -> TrainResult:
+    return train_quietly(config)
+
+
+def test_a_method_of_ones_own_trains_as_a_loop_that_does_the_same(
+    config: SoftenedConfig, trained: TrainResult
+) -> None:
     def soften(model: nn.Module) -> None:
         assert isinstance(model, SoftenedModel)
         model.temperature += RATE
 
     by_hand = replace(config, model=UserModule(f"{__name__}:SoftenedModel"))
-    assert differing(saved_parameters(train_quietly(config)), plain_loop(by_hand, soften)) == []
+    assert differing(saved_parameters(trained), plain_loop(by_hand, soften)) == []
 
 
-def test_its_state_goes_on_from_a_checkpoint(config: SoftenedConfig) -> None:
-    config = replace(config, checkpoint=CheckpointConfig(every=2))
-    whole = train_quietly(config)
-    expected = saved_parameters(whole)
+def test_its_state_goes_on_from_a_checkpoint(config: SoftenedConfig, trained: TrainResult) -> None:
+    expected = saved_parameters(trained)
     checkpoint = config.path / "checkpoints/step-00000002"
     again = Session(config, console=quiet()).resume(checkpoint)
     assert differing(saved_parameters(again), expected) == []
 
 
-def test_its_line_stands_in_the_log(config: SoftenedConfig) -> None:
-    train_quietly(config)
-    assert "logits were divided by 2.0" in (config.path / "log.txt").read_text()
+def test_its_line_stands_in_the_log(trained: TrainResult) -> None:
+    assert "logits were divided by 2.0" in (trained.folder / "log.txt").read_text()
 
 
 @pytest.mark.parametrize(
@@ -148,11 +153,11 @@ def test_its_line_stands_in_the_log(config: SoftenedConfig) -> None:
     ],
 )
 def test_mistakes_at_its_key_are_told_with_their_place(
-    config: SoftenedConfig, text: str, told: str
+    trained: TrainResult, tmp_path: Path, text: str, told: str
 ) -> None:
-    train_quietly(replace(config, steps=1))
-    path = config.path / "config.yaml"
-    path.write_text(path.read_text().replace("soften: 0.25", text))
+    written = (trained.folder / "config.yaml").read_text()
+    path = tmp_path / "config.yaml"
+    path.write_text(written.replace("soften: 0.25", text))
     with pytest.raises(OpenwaferError, match=told) as raised:
         SoftenedConfig.load(path)
     assert raised.value.diagnostics[0].span is not None

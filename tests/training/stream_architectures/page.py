@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from openwafer.training.plan_record import Activations
-from tests.training.architectures import ARCHITECTURES, BY_DEFAULT
+from tests.training.architectures import ARCHITECTURES, BY_DEFAULT, Architecture
 
 PAGE = Path(__file__).parents[3] / "docs" / "guide" / "architectures.md"
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -18,9 +18,10 @@ AdamW on the CPU, once in the plain PyTorch loop and once streamed; all paramete
 then be equal in every bit. `make test-slow` trains each row for {num_steps} steps in fp32, under
 bf16 autocast and under fp16 autocast, with activations kept, recomputed and offloaded. `make test`
 trains {num_default} of them for {num_default_steps} steps in the way that the last column names.
-Two micro-batches make a step. An architecture whose forward writes to its own weights is refused
-where it would be streamed. I-BERT is not trained under fp16: its own check for NaN fails on the
-random weights on which a plan is made.
+Two micro-batches make a step, or by default one, unless what the model does depends on what it did
+before: dropout, layers that are skipped and running statistics. An architecture whose forward
+writes to its own weights is refused where it would be streamed. I-BERT is not trained under fp16:
+its own check for NaN fails on the random weights on which a plan is made.
 
 | architecture | class | in every test run |
 |---|---|---|
@@ -40,6 +41,11 @@ def default_cells() -> dict[str, Cell]:
     names = [row.name for row in ARCHITECTURES if row.name in BY_DEFAULT]
     cells = [Cell(*cell) for cell in product(PRECISIONS, Activations)]
     return {name: cells[index % len(cells)] for index, name in enumerate(names)}
+
+
+def num_default_micro_batches(row: Architecture) -> int:
+    """Several where what a forward does depends on those before it: see :data:`HEAD`."""
+    return 2 if row.name == "resnet" or "drop" in row.name else 1
 
 
 def page() -> str:

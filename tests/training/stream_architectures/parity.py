@@ -17,7 +17,6 @@ from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 from tests.training.architectures import Architecture
 
 BATCH_SIZE = 2
-NUM_MICRO_BATCHES = 2
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,10 @@ class Training:
     architecture: Architecture
     num_steps: int
     autocast_dtype: torch.dtype | None = None
+    num_micro_batches: int = 2
 
     def batches(self, step: int) -> list[object]:
-        numbers = range(10 * step, 10 * step + NUM_MICRO_BATCHES)
+        numbers = range(10 * step, 10 * step + self.num_micro_batches)
         return [self.architecture.batch(number, BATCH_SIZE) for number in numbers]
 
 
@@ -91,18 +91,14 @@ def _train_plainly(training: Training) -> dict[str, torch.Tensor]:
             _seed(step, index)
             with autocast(torch.device("cpu"), training.autocast_dtype):
                 loss = _loss_of(model, batch)
-            _share_of(loss).backward()
+            (loss / training.num_micro_batches).backward()
         optimizer.step()
         optimizer.zero_grad()
     return {name: value.detach() for name, value in _tensors(model).items()}
 
 
 def _shares_of(losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    return [_share_of(loss) for loss in losses]
-
-
-def _share_of(loss: torch.Tensor) -> torch.Tensor:
-    return loss / NUM_MICRO_BATCHES
+    return [loss / len(losses) for loss in losses]
 
 
 def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -11,6 +11,7 @@ from tests.training.stream_architectures.page import (
     PAGE,
     PRECISIONS,
     default_cells,
+    num_default_micro_batches,
     page,
 )
 from tests.training.stream_architectures.parity import Training, compare
@@ -33,7 +34,8 @@ def name_of(row: Architecture) -> str:
 @pytest.mark.parametrize("row", [row for row in ARCHITECTURES if row.name in CELLS], ids=name_of)
 def test_two_streamed_steps_equal_plain_ones(row: Architecture) -> None:
     precision, policy = CELLS[row.name]
-    training = Training(row, NUM_DEFAULT_STEPS, PRECISIONS[precision])
+    num_micro_batches = num_default_micro_batches(row)
+    training = Training(row, NUM_DEFAULT_STEPS, PRECISIONS[precision], num_micro_batches)
     assert compare(training, [policy])[0].num_differing == 0
 
 
