@@ -186,6 +186,8 @@ def unbroken(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> TrainR
     return train_quietly(config)
 
 
+# By default stores of three systems go on over two.
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_stores(
     on_disk: RunConfig, unbroken: TrainResult, pool: FollowerPool
 ) -> None:
