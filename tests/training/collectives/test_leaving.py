@@ -25,6 +25,7 @@ def met(store: TCPStore, rank: int) -> Group:
     return group
 
 
+@pytest.mark.slow
 def test_a_rank_does_not_wait_at_its_end_for_what_never_comes() -> None:
     limit = timedelta(seconds=LIMIT_SECONDS)
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False, timeout=limit)

@@ -25,7 +25,7 @@ def check(case: Rotation) -> str | None:
     return found.refusal
 
 
-@settings(max_examples=3, suppress_health_check=WHATEVER)
+@settings(max_examples=2, suppress_health_check=WHATEVER)
 @given(case=rotations())
 def test_random_rotations_are_plain_training_or_refused(case: Rotation) -> None:
     check(case)

@@ -19,13 +19,13 @@ def check_streams(case: Streams) -> str | None:
     return check_both(partial(train_streams, case), case.policy)
 
 
-@settings(max_examples=4, suppress_health_check=WHATEVER)
+@settings(max_examples=2, suppress_health_check=WHATEVER)
 @given(case=states_cases())
 def test_random_states_are_those_of_plain_training_or_refused(case: Case) -> None:
     check_states(case)
 
 
-@settings(max_examples=4, suppress_health_check=WHATEVER)
+@settings(max_examples=2, suppress_health_check=WHATEVER)
 @given(case=streams_cases())
 def test_random_streams_are_plain_training_or_refused(case: Streams) -> None:
     check_streams(case)
