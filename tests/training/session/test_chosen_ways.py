@@ -18,7 +18,7 @@ from tests.tables import case
 from tests.training.session.planned_systems import SMALL, apart, open_config, planned
 from tests.training.session.tiny_runs import TinyData, quiet
 
-LARGE = BatchConfig(size=256, sequence_length=12, micro_batches=4)
+LARGE = BatchConfig(size=128, sequence_length=12, micro_batches=4)
 
 
 @pytest.mark.parametrize(
