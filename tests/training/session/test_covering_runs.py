@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from openwafer.training.metrics.run_record import load_run
-from openwafer.training.plan_record import Activations, Mode
+from openwafer.training.plan_record import Activations, Mode, PlanRecord
 from openwafer.training.session import Precision, RunConfig, Session, TrainResult, Weights
 from openwafer.training.session.config_sections import (
     BatchConfig,
@@ -146,12 +146,20 @@ def found_of(result: TrainResult, options: Options) -> Mapping[str, torch.Tensor
     return {**weights, **{name: arrays[name] for name in arrays if name.startswith("average/")}}
 
 
-def trained(config: RunConfig, options: Options, pool: FollowerPool) -> TrainResult:
-    """One system stops on the way and goes on."""
+def trained(
+    config: RunConfig, options: Options, pool: FollowerPool
+) -> tuple[TrainResult, PlanRecord]:
+    """A run that keeps to the peak of a plan, and that plan; one system stops and goes on.
+
+    Above its budget a device of a run refuses to hold anything.
+    """
     if options.systems > 1:
-        return pool.train(config, options.systems)
-    train_quietly(replace(config, steps=STOP))
-    return Session(config, console=quiet()).resume()
+        plan = Session(replace(config, systems=options.systems), console=quiet()).plan()
+        capped = replace(config, device_memory=plan.predicted_peak_bytes)
+        return pool.train(capped, options.systems), plan
+    plan = load_run(train_quietly(replace(config, steps=STOP)).folder).plan
+    capped = replace(config, device_memory=plan.predicted_peak_bytes)
+    return Session(capped, console=quiet()).resume(), plan
 
 
 @pytest.mark.parametrize("options", ROWS)
@@ -159,9 +167,7 @@ def test_a_run_of_any_options_equals_the_plain_loop_within_its_plan(
     data: TinyData, tmp_path: Path, pool: FollowerPool, options: Options
 ) -> None:
     config = options.config(data, tmp_path)
-    plan = Session(replace(config, systems=options.systems), console=quiet()).plan()
-    # Above its budget a device of a run refuses to hold anything.
-    result = trained(replace(config, device_memory=plan.predicted_peak_bytes), options, pool)
+    result, plan = trained(config, options, pool)
     assert differing(found_of(result, options), expected_of(config, options)) == []
     known = plan.step_bytes, plan.undone_step_bytes, plan.kept_step_bytes
     moved = {(one.fetch, one.push) for one in known if one is not None}
