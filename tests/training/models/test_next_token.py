@@ -96,10 +96,18 @@ def test_an_architecture_is_told_as_a_folder_is() -> None:
 
 def test_with_masking_a_masked_language_model_is_taken_and_no_other(tmp_path: Path) -> None:
     electra = TransformersModel("electra", Task.MASKED_LM)
-    require_text_loss(electra, is_masking=True)
+    require_text_loss(electra, Task.MASKED_LM)
     assert "set data.masking for a masked one" in refusal(electra)
     with pytest.raises(OpenwaferError, match=r"data\.masking trains masked language models, and"):
-        require_text_loss(saved(tmp_path, "LlamaForCausalLM"), is_masking=True)
+        require_text_loss(saved(tmp_path, "LlamaForCausalLM"), Task.MASKED_LM)
+
+
+def test_with_spans_left_out_a_model_of_two_texts_is_taken_and_no_other() -> None:
+    t5 = TransformersModel("t5", Task.SEQ2SEQ_LM)
+    require_text_loss(t5, Task.SEQ2SEQ_LM)
+    assert "set data.span_corruption for such a model" in refusal(t5)
+    with pytest.raises(OpenwaferError, match=r"data\.span_corruption trains models of an encoder"):
+        require_text_loss(TransformersModel("llama"), Task.SEQ2SEQ_LM)
 
 
 def tiny(model_type: str, **more: object) -> Any:

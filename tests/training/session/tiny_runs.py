@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from rich.console import Console
 from safetensors.torch import load_file
 from torch import nn
@@ -161,8 +162,11 @@ def plain_step(
     dtype = config.precision.autocast_dtype
     for index, batch in enumerate(batches):
         torch.manual_seed(micro_batch_seed(config.seed, step, index))
+        # A model that only looks back needs no mask for padding, which stands at the end.
+        has_encoder = isinstance(model, transformers.PreTrainedModel)
+        padding = {"attention_mask": batch.attention_mask} if has_encoder else {}
         with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
-            output = model(input_ids=batch.input_ids, labels=batch.labels)
+            output = model(input_ids=batch.input_ids, labels=batch.labels, **padding)
         scaler.scale(loss_of(output) / len(batches)).backward()
     scaler.unscale_(optimizer)
     if config.clip_norm is not None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from openwafer.config import InvalidFieldError, PathLike, path_of
 from openwafer.diagnostics import OpenwaferError, counted, error
+from openwafer.training.data.infilling import FillInTheMiddle, Marks, move_middles
 from openwafer.training.data.masking import Masking, Vocabulary, hide
 from openwafer.training.data.mix import Mix, check_shares
 from openwafer.training.data.sample_order import keys_of, sample_ids
@@ -26,6 +27,7 @@ from openwafer.training.data.samples import (
     TokenStream,
 )
 from openwafer.training.data.shards import INDEX_FILE, Index, Split, open_shards, read_index
+from openwafer.training.data.span_corruption import SpanCorruption, corrupt, span_tokens
 from openwafer.training.data.tokenizer import TOKENIZER_FILE, Tokenizer, load_tokenizer
 from openwafer.training.labels import IGNORED_LABEL
 
@@ -112,6 +114,10 @@ class BatchSizes:
         return ", ".join([f"{self.first} samples a step", *changes])
 
 
+CHANGES = ("masking", "fill_in_the_middle", "span_corruption")
+"""Fields of a sampling of which one at most says what is done to samples."""
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How samples are cut, grouped and ordered; changing it never tokenises again.
@@ -124,7 +130,8 @@ class Sampling:
             piece of one, padded.
         schedule: other sizes than `global_batch`, from later steps on.
         shares: of the samples that each source of a mix has; none where there is one source.
-        masking: which tokens are hidden and learned; ``None`` learns the next token.
+        masking, fill_in_the_middle, span_corruption: what is done to samples, one of them at most;
+            all ``None`` learns the next token of the text as it is.
     """
 
     sequence_length: int = 512
@@ -135,6 +142,8 @@ class Sampling:
     schedule: tuple[SizeChange, ...] = field(default=(), repr=False)
     shares: tuple[float, ...] = field(default=(), repr=False)
     masking: Masking | None = field(default=None, repr=False)
+    fill_in_the_middle: FillInTheMiddle | None = field(default=None, repr=False)
+    span_corruption: SpanCorruption | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name, least in (("sequence_length", 2), ("global_batch", 1)):
@@ -143,6 +152,18 @@ class Sampling:
                 raise InvalidFieldError(name, f"expected at least {least}, found {found}")
         BatchSizes(self.global_batch, self.schedule)
         check_shares(self.shares, "shares")
+        first, *others = [name for name in CHANGES if getattr(self, name) is not None] or [""]
+        if others:
+            raise InvalidFieldError(
+                others[0],
+                f"{first} is given as well, and samples are changed in one way",
+                help="leave one of the two out",
+            )
+
+    @property
+    def change(self) -> Masking | FillInTheMiddle | SpanCorruption | None:
+        """What is done to samples."""
+        return self.masking or self.fill_in_the_middle or self.span_corruption
 
     @property
     def sizes(self) -> BatchSizes:
@@ -162,14 +183,17 @@ class Batch:
         input_ids: int64, [samples, sequence].
         labels: int64, [samples, sequence]; equal to ``input_ids``, -100 on padding and on what
             is not learned, such as prompts. Position ``t`` is the target of ``t - 1``: the model
-            shifts, as transformers models do.
+            shifts, as transformers models do. Of corrupted spans, what the decoder writes.
         attention_mask: int64, [samples, sequence], 1 on tokens and 0 on padding; ``None`` where
             nothing is padded.
+        num_untaught: labels at the start of each sample that no loss counts: one where the next
+            token is learned.
     """
 
     input_ids: Tensor
     labels: Tensor
     attention_mask: Tensor | None = None
+    num_untaught: int = 1
 
     @property
     def num_tokens(self) -> int:
@@ -189,7 +213,7 @@ class Batch:
     @property
     def num_targets(self) -> int:
         """Positions that add to the loss; the weight of this batch in a mean over batches."""
-        return int((self.labels[:, 1:] != IGNORED_LABEL).sum())
+        return int((self.labels[:, self.num_untaught :] != IGNORED_LABEL).sum())
 
     def rows(self, start: int, stop: int) -> "Batch":
         """The samples from ``start`` up to ``stop``, as views."""
@@ -198,6 +222,7 @@ class Batch:
             self.input_ids[start:stop],
             self.labels[start:stop],
             None if mask is None else mask[start:stop],
+            self.num_untaught,
         )
 
 
@@ -208,7 +233,7 @@ def _tokens_of(index: Index, split: Split) -> str:
 
 def _fingerprint(tokens: str, sampling: Sampling) -> str:
     content = f"{tokens} {sampling}"
-    for later in (sampling.schedule, sampling.shares, sampling.masking):
+    for later in (sampling.schedule, sampling.shares, sampling.change):
         content += f" {later}" if later else ""
     return xxhash.xxh3_128_hexdigest(content.encode())
 
@@ -277,9 +302,15 @@ class TokenDataset:
                 help="give each source of the mix its share",
             )
         self._check_samples()
-        if self.sampling.masking is not None:
-            # A tokenizer without the token to hide others behind is told before the first batch.
-            _ = self._vocabulary
+        # A tokenizer without the tokens that stand for others is told before the first batch.
+        _ = self._special
+        if self.sampling.span_corruption is not None and self.stream.is_marked:
+            raise error(
+                "marked-spans",
+                f"{self.folder} has texts of which a part is learned, such as answers, and "
+                "span_corruption learns whatever it leaves out",
+                help="leave prompt_column out, or set learn: all",
+            )
 
     def _check_samples(self) -> None:
         """Of each source something is trained on; held out may be documents of some."""
@@ -470,24 +501,45 @@ class TokenDataset:
         return stream.taught(samples) if stream.is_marked else samples
 
     @cached_property
-    def _vocabulary(self) -> Vocabulary:
-        masking = self.sampling.masking
-        assert masking is not None
-        return Vocabulary.of(self.tokenizer, masking.token)
+    def _special(self) -> Vocabulary | Marks | NDArray[np.int64] | None:
+        """The tokens that stand for others in changed samples."""
+        match self.sampling.change:
+            case Masking(token=token):
+                return Vocabulary.of(self.tokenizer, token)
+            case FillInTheMiddle() as asked:
+                return Marks.of(self.tokenizer, asked)
+            case SpanCorruption() as asked:
+                return span_tokens(self.tokenizer, asked, self.sampling.sequence_length)
+            case None:
+                return None
 
     def _assemble(self, spans: Spans, positions: NDArray[np.int64]) -> Batch:
         """The samples at spans; what is random in them is that of their positions."""
         length = self.sampling.sequence_length
-        padding = self.tokenizer.end_of_text_id
-        ids = self.stream.gather(spans, length, padding)
+        ids = self.stream.gather(spans, length, self.tokenizer.end_of_text_id)
         are_targets = is_token = np.arange(length) < spans[1][:, None]
         if self.stream.is_marked:
             are_targets = self.stream.are_targets(spans, length)
-        inputs = ids
-        if self.sampling.masking is not None:
-            keys = keys_of(positions, self.sampling.seed)
-            vocabulary, share = self._vocabulary, self.sampling.masking.share
-            inputs, are_targets = hide(ids, are_targets, keys, vocabulary, share)
-        labels = np.where(are_targets, ids, IGNORED_LABEL)
+        keys = keys_of(positions, self.sampling.seed)
+        shown, num_untaught = ids, 1
+        labels: NDArray[np.int64] | None = None
+        special = self._special
+        match self.sampling.change:
+            case Masking(share=share):
+                assert isinstance(special, Vocabulary)
+                shown, are_targets = hide(ids, are_targets, keys, special, share)
+            case FillInTheMiddle() as asked:
+                assert isinstance(special, Marks)
+                shown, are_targets = move_middles(ids, are_targets, keys, special, asked)
+                ids = shown
+            case SpanCorruption() as asked:
+                assert isinstance(special, np.ndarray)
+                end = self.tokenizer.end_of_text_id
+                shown, labels, is_token = corrupt(ids, spans[1], keys, special, end, asked)
+                num_untaught = 0
+            case None:
+                pass
+        if labels is None:
+            labels = np.where(are_targets, ids, IGNORED_LABEL)
         mask = None if self.sampling.cross_documents else torch.from_numpy(is_token).long()
-        return Batch(torch.from_numpy(inputs), torch.from_numpy(labels), mask)
+        return Batch(torch.from_numpy(shown), torch.from_numpy(labels), mask, num_untaught)

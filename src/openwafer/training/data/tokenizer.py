@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -162,6 +162,22 @@ class Tokenizer:
             )
         return found
 
+    def id_of(self, token: str, use: str) -> int:
+        """Id of a token that a setting of the data names.
+
+        Raises:
+            OpenwaferError: ``no-special-token``.
+        """
+        found = self._backend.token_to_id(token)
+        if found is None:
+            raise error(
+                "no-special-token",
+                f"the tokenizer has no token {token!r} for {use}",
+                help="a tokenizer that is trained has what tokenizer.special_tokens names; of a "
+                "saved one, name a token that it has",
+            )
+        return int(found)
+
     @property
     def chat_settings(self) -> str:
         """All in its folder by which chats are written; empty without a template."""
@@ -215,7 +231,10 @@ class Tokenizer:
 
 
 def train_tokenizer(
-    texts: Iterable[str], vocab_size: int, special_tokens: Sequence[str] = ()
+    texts: Iterable[str],
+    vocab_size: int,
+    special_tokens: Sequence[str] = (),
+    chat_template: str | None = None,
 ) -> Tokenizer:
     """Train a byte-level BPE; equal texts in equal order give equal tokenizers."""
     backend = tokenizers.Tokenizer(models.BPE())
@@ -229,7 +248,8 @@ def train_tokenizer(
     )
     pieces = (piece for text in texts for piece in cut_at_line_ends(text, TRAINING_PIECE_CHARS))
     backend.train_from_iterator(pieces, trainer)
-    return Tokenizer(backend, END_OF_TEXT, backend.get_vocab()[END_OF_TEXT])
+    settings = replace(PLAIN_SETTINGS, chat_template=chat_template)
+    return Tokenizer(backend, END_OF_TEXT, backend.get_vocab()[END_OF_TEXT], settings)
 
 
 def cut_at_line_ends(text: str, max_chars: int) -> Iterator[str]:

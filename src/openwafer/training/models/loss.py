@@ -53,18 +53,25 @@ TEXT_TASKS: Final = (Task.CAUSAL_LM, Task.IMAGE_TEXT_TO_TEXT)
 # encoder-decoder models, which all do.
 UNSHIFTED: Final = frozenset({"cpmant", "trocr", "xlm", "xlnet"})
 
+LEARNERS: Final = {
+    Task.MASKED_LM: ("data.masking", "masked language models"),
+    Task.SEQ2SEQ_LM: ("data.span_corruption", "models of an encoder and a decoder"),
+}
+"""What makes of texts what these learn, and their name."""
+
 # Encoders that have no head for masked tokens.
 ENCODERS: Final = frozenset({"bert-generation"})
 
 
 def require_text_loss(
-    description: CheckpointFolder | TransformersModel, *, is_masking: bool = False
+    description: CheckpointFolder | TransformersModel, learns: Task = Task.CAUSAL_LM
 ) -> None:
     """Refuse a model whose own loss is not what a run on texts trains.
 
     Args:
         description: of the model.
-        is_masking: whether it is to find hidden tokens, and not the next one.
+        learns: what it is to learn: to write the next token, to find hidden ones (masked-lm), or
+            to write what was left out of another text (seq2seq-lm).
 
     Raises:
         OpenwaferError: ``model-task``, and what a description without a model raises.
@@ -79,10 +86,11 @@ def require_text_loss(
             is_decoder = bool(description.config.get("is_decoder"))
             found = "model describes"
     config_class = model_class.config_class
-    if is_masking:
-        is_fit = is_masked(model_class)
-        reason = None if is_fit else "data.masking trains masked language models, and this is none"
-        remedy = "set model.task: masked-lm, or leave data.masking out"
+    if learns in LEARNERS:
+        key, models = LEARNERS[learns]
+        is_fit = _has_head(model_class, learns)
+        reason = None if is_fit else f"{key} trains {models}, and this is none"
+        remedy = f"set model.task: {learns}, or leave {key} out"
     else:
         reason = why_not_next_token(model_class, is_decoder=is_decoder)
         remedy = _remedy(config_class)
@@ -144,5 +152,6 @@ def _remedy(config_class: Any) -> str:
     return (
         "name a causal language model, such as a LlamaForCausalLM; "
         + ("set data.masking for a masked one; " if is_maskable else "")
+        + ("set data.span_corruption for such a model; " if config_class.is_encoder_decoder else "")
         + "other models stream in a loop of your own, by openwafer.stream_weights"
     )

@@ -38,7 +38,7 @@ from openwafer.training.models.checkpoint_folder import saved_vocab_size
 from openwafer.training.models.hollow import take_bf16_form, without_values
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session.config import RunConfig
-from openwafer.training.session.config_sections import BatchConfig, Weights
+from openwafer.training.session.config_sections import Weights
 from openwafer.training.session.forward import forward_loss, model_inputs, require_tokens
 from openwafer.training.session.optimizers import build_optimizers, freeze
 from openwafer.training.session.run_folder import RunFolder
@@ -197,10 +197,7 @@ def make_workload(model: nn.Module, config: RunConfig, vocab_size: int) -> Workl
         OpenwaferError: the model takes no such tokens.
     """
     require_tokens(model, config.batch.sequence_length)
-    batches = [
-        model_inputs(model, _example(config.batch, vocab_size, config.data.cross_documents))
-        for _ in largest_block(config)
-    ]
+    batches = [model_inputs(model, _example(config, vocab_size)) for _ in largest_block(config)]
 
     def run(model: nn.Module, inputs: object) -> torch.Tensor:
         assert isinstance(inputs, Mapping)
@@ -300,15 +297,20 @@ def _memory_for(
     )
 
 
-def _example(batch: BatchConfig, vocab_size: int, cross_documents: bool) -> Batch:
-    shape = (batch.samples_of_piece, batch.sequence_length)
-    ids = torch.arange(shape[0] * shape[1]).reshape(shape) % vocab_size
-    if cross_documents:
-        return Batch(ids, ids.clone())
+def _example(config: RunConfig, vocab_size: int) -> Batch:
+    samples, length = config.batch.samples_of_piece, config.batch.sequence_length
+    spans = config.data.span_corruption
+    num_read, num_written = (length, length) if spans is None else spans.sizes(length)
+    ids, labels = (
+        torch.arange(samples * size).reshape(samples, size) % vocab_size
+        for size in (num_read, num_written)
+    )
+    if config.data.cross_documents:
+        return Batch(ids, labels)
     mask = torch.ones_like(ids)
     # Real padding, as models leave out a mask that is all ones.
     mask[:, -1] = 0
-    return Batch(ids, ids.clone(), mask)
+    return Batch(ids, labels, mask)
 
 
 @dataclass(frozen=True)

@@ -301,8 +301,7 @@ class RunConfig:
         # What is missing is told where it is read: a run may only be looked at.
         if (folder / CONFIG_FILE).is_file():
             with _of_field("model"):
-                is_masking = self.data.masking is not None
-                require_text_loss(replace(self.model, path=folder), is_masking=is_masking)
+                require_text_loss(replace(self.model, path=folder), self.data.task)
 
     def _check_length(self) -> None:
         length = self.batch.sequence_length

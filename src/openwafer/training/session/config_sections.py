@@ -18,9 +18,12 @@ from openwafer.training.data import (
     TokenizerTraining,
 )
 from openwafer.training.data.dataset import BatchSizes
+from openwafer.training.data.infilling import FillInTheMiddle
 from openwafer.training.data.masking import Masking
 from openwafer.training.data.mix import Sources
+from openwafer.training.data.span_corruption import SpanCorruption
 from openwafer.training.lr_schedules import SCHEDULES, Schedule, build_schedule
+from openwafer.training.models.transformers_model import Task
 from openwafer.training.plan_record import Activations, ExpertsWay, Mode
 from openwafer.training.store.update_rules import OPTIMIZERS
 from openwafer.training.stream.plan.placement import StoreTier
@@ -170,6 +173,8 @@ class TokensConfig:
         cross_documents: samples run across documents; otherwise each holds one, padded.
         folder: where the tokens are kept, to share them between runs; ``None`` is the run's own.
         masking: hides tokens, which the model finds; ``None`` trains on the next token.
+        fill_in_the_middle: writes texts with their middle last, and trains on the next token.
+        span_corruption: leaves stretches out, which the decoder of a model of two texts writes.
     """
 
     source: Sources
@@ -180,6 +185,8 @@ class TokensConfig:
     cross_documents: bool = True
     folder: Path | None = None
     masking: Masking | None = None
+    fill_in_the_middle: FillInTheMiddle | None = None
+    span_corruption: SpanCorruption | None = None
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -206,11 +213,20 @@ class TokensConfig:
                 self.cross_documents,
                 batch.schedule,
                 masking=self.masking,
+                fill_in_the_middle=self.fill_in_the_middle,
+                span_corruption=self.span_corruption,
             ),
             validation_share=self.validation_share,
             split_seed=self.split_seed,
             shard_tokens=self.shard_tokens,
         )
+
+    @property
+    def task(self) -> Task:
+        """What a model learns from such data."""
+        if self.span_corruption is not None:
+            return Task.SEQ2SEQ_LM
+        return Task.CAUSAL_LM if self.masking is None else Task.MASKED_LM
 
 
 def _divisors(number: int) -> list[int]:

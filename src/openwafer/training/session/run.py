@@ -38,6 +38,7 @@ from openwafer.training.metrics.run_record import (
     describe_machine,
 )
 from openwafer.training.models import UserModule
+from openwafer.training.models.transformers_model import Task
 from openwafer.training.plan_record import Mode
 from openwafer.training.session.building import (
     Notify,
@@ -479,7 +480,7 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
     show_plan(run.planned.report, console)
     show_sizes(run.config.batch.sizes, console)
     remarks = [_other_schedule(run)]
-    if run.config.data.masking is None:
+    if run.config.data.task is Task.CAUSAL_LM:
         remarks.append(remark_on_labels(run.model))
     remarks += [remark for method in run.config.methods() for remark in method.remarks(run.model)]
     remarks += [remark for method in run.methods for remark in method.remarks()]

@@ -100,8 +100,7 @@ class Session:
     ) -> None:
         self.config, self.folder = _read(source, tuple(overrides), trusts_code)
         if isinstance(self.config.model, TransformersModel):
-            is_masking = self.config.data.masking is not None
-            require_text_loss(self.config.model, is_masking=is_masking)
+            require_text_loss(self.config.model, self.config.data.task)
         self._console = console or Console()
         self._store = store
         self._met = systems
