@@ -11,7 +11,14 @@ import typer
 
 import openwafer
 from openwafer.cli import EXIT_INTERRUPTED
-from openwafer.cli.arguments import ConfigFile, NumSystems, Overrides, Run, TrustCode
+from openwafer.cli.arguments import (
+    ConfigFile,
+    NumSystems,
+    Overrides,
+    Run,
+    SavedStep,
+    TrustCode,
+)
 from openwafer.cli.cirh import cirh_app
 from openwafer.cli.csl import conform, csl_app
 from openwafer.cli.cszoo import cszoo_app
@@ -171,7 +178,7 @@ def resume(
     overrides: Overrides = [],  # noqa: B006
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="Go on from this checkpoint; what is newer is set aside."),
+        typer.Option(help="Go on from this checkpoint, or best; what is newer is set aside."),
     ] = None,
     trust_code: TrustCode = False,
     systems: NumSystems = None,
@@ -190,7 +197,7 @@ def resume(
 
 
 @app.command(rich_help_panel=TRAIN)
-def export(
+def export(  # noqa: PLR0913 - a parameter is an option
     run: Run,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made; must not exist yet.")],
     dtype: Annotated[
@@ -200,6 +207,7 @@ def export(
     average: Annotated[
         bool, typer.Option("--average", help="Write the moving average of the weights.")
     ] = False,
+    checkpoint: SavedStep = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Write the weights in the Hugging Face layout: safetensors, configs, tokenizer."""
@@ -213,7 +221,8 @@ def export(
         raise error("option-value", f"--shard-size: {cause}", help="such as 500MB") from cause
     weight_dtype = None if dtype is None else Precision(dtype).weight_dtype
     form = ExportFormat(weight_dtype, shard_bytes, average)
-    print(f"wrote {Session(run, trusts_code=trust_code).export(folder, form)}")
+    written = Session(run, trusts_code=trust_code).export(folder, form, checkpoint)
+    print(f"wrote {written}")
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -280,12 +289,13 @@ def evaluate(
         int | None, typer.Option(min=1, help="How many batches of held-out documents.")
     ] = None,
     overrides: Overrides = [],  # noqa: B006
+    checkpoint: SavedStep = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Take the loss on held-out documents."""
     from openwafer.training.session import Session
 
-    loss = Session(run, overrides, trusts_code=trust_code).evaluate(batches)
+    loss = Session(run, overrides, trusts_code=trust_code).evaluate(batches, checkpoint)
     print(f"validation loss {loss:.4f}")
 
 
@@ -303,6 +313,7 @@ def generate(  # noqa: PLR0913 - a parameter is an option
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the first text with the run, for its report.")
     ] = False,
+    checkpoint: SavedStep = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Write text with the model of a run."""
@@ -316,7 +327,7 @@ def generate(  # noqa: PLR0913 - a parameter is an option
         raise error("option-value", str(cause)) from cause
     _require_texts(prompt)
     session = Session(run, trusts_code=trust_code)
-    written = session.generate_all(prompt, sampling)
+    written = session.generate_all(prompt, sampling, checkpoint)
     print("\n\n".join(map("".join, zip(prompt, written.texts, strict=True))))
     if keep:
         session.keep_sample(prompt[0], written.texts[0], written.step)
@@ -598,6 +609,8 @@ def _tell_result(session: "Session", result: "TrainResult") -> None:
     trust = " --trust-code" if isinstance(session.config.model, UserModule) else ""
     if result.is_complete:
         loss = "all before" if math.isnan(result.loss) else f"loss {result.loss:.4f}"
+        if result.stopped_early:
+            print(f"early stopping: {result.stopped_early}")
         print(
             f"done: {result.steps_done} steps, {loss}, in {result.folder}\n"
             f"next: openwafer generate {run} --prompt TEXT{trust} | openwafer report {run} | "

@@ -19,6 +19,15 @@ TrustCode = Annotated[
     typer.Option("--trust-code", help="Run the code that the run's folder names as its model."),
 ]
 
+SavedStep = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="PATH|best",
+        help="A checkpoint of the run, or the best one that it keeps; by default its newest step.",
+    ),
+]
+
 NumSystems = Annotated[
     int | None,
     typer.Option(

@@ -27,6 +27,8 @@ from tests.training.metrics.synthetic_run import change_plan, make_metrics, writ
 
 FIGURES = (
     "loss",
+    "learning-rate",
+    "gradient-norm",
     "throughput",
     "peak-memory",
     "step-memory",

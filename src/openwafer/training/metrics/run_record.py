@@ -2,6 +2,7 @@
 
 import os
 import platform
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -95,7 +96,10 @@ FABRIC_REPORT: Final = RunFile("fabric.json", "openwafer-fabric-report", 1, Fabr
 
 
 def describe_machine(device: str) -> Environment:
-    """The environment of this process; `device` is the name of the training device."""
+    """The environment of this process; `device` is the name of the training device.
+
+    Where the working directory is in a git folder, its commit is part of it.
+    """
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     facts = {
         "device": device,
@@ -105,8 +109,30 @@ def describe_machine(device: str) -> Environment:
         "openwafer": __version__,
         "python": platform.python_version(),
         **{package: version(package) for package in _PACKAGES},
+        **_commit_of(Path.cwd()),
     }
     return Environment(facts)
+
+
+def _commit_of(folder: Path) -> dict[str, str]:
+    """The commit of a git folder, and whether tracked files differ from it; else nothing."""
+    head = _git(folder, "rev-parse", "HEAD")
+    if not head:
+        return {}
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    beside = "" if changed == "" else ", with changes that are in no commit"
+    return {"commit": head + beside}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git says of a folder; ``None`` where there is no git, or no repository."""
+    try:
+        asked = subprocess.run(
+            ("git", "-C", str(folder), *arguments), capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return None
+    return asked.stdout.strip() if asked.returncode == 0 else None
 
 
 def name_processor() -> str:

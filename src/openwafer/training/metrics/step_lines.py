@@ -95,6 +95,7 @@ class StepWriter(Generic[Row]):
     `first_step` is the step about to run. At 0 the file starts anew; later, rows of that step
     and after it are dropped together with a torn line, by an atomic rewrite, and the rest stays.
     Of a damaged file the whole rows stay, and `damaged` is where the file is kept as it was.
+    `kept` are the rows that stay.
     """
 
     def __init__(
@@ -103,7 +104,8 @@ class StepWriter(Generic[Row]):
         path = path_of(path, "path")
         self.damaged: Path | None = None
         kept = self._kept_rows(path, file_format) if first_step else ()
-        _write_rows(path, file_format, (row for row in kept if row.step < first_step))
+        self.kept = tuple(row for row in kept if row.step < first_step)
+        _write_rows(path, file_format, self.kept)
         self._path = path
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 

@@ -24,6 +24,7 @@ from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session.config_sections import (
     BatchConfig,
     CheckpointConfig,
+    EarlyStoppingConfig,
     EvaluateConfig,
     MatmulPrecision,
     OptimizerConfig,
@@ -119,6 +120,10 @@ _REMEDIES: Final = {
     "systems: ..., and start it by `openwafer train --systems N` or torchrun": (
         *("num_gpus", "num_nodes", "world_size", "num_csx", "devices", "n_gpu"),
     ),
+    "early_stopping: {patience: ..., min_delta: ...}": (
+        *("early_stopping_patience", "patience", "early_stopping_threshold"),
+    ),
+    "checkpoint: {best: true}": ("load_best_model_at_end", "save_best", "save_best_only"),
     "`openwafer resume FOLDER`": ("resume", "resume_from_checkpoint", "load_checkpoint"),
     "sparsity: {sparsity: ..., algorithm: ...}": ("sparse", "sparsify", "mask", "pruning"),
 }
@@ -172,6 +177,7 @@ class RunConfig:
         fabric: the rectangle of PEs of ``streaming: {device: fabric}``.
         checkpoint: when to write checkpoints.
         evaluate: when to evaluate; ``null`` never does.
+        early_stopping: ends the run when held-out losses do not fall; ``null`` never does.
         trace_steps: steps whose times go to trace.json, where weights stream.
         systems: processes that run each step together, with a share of its micro-batches each.
                 On the CPU the bits do not depend on how many there are.
@@ -206,6 +212,7 @@ class RunConfig:
     fabric: FabricOptions = field(default_factory=FabricOptions)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     evaluate: EvaluateConfig | None = None
+    early_stopping: EarlyStoppingConfig | None = None
     trace_steps: tuple[int, ...] = (3, 4, 5)
     systems: int = 1
     reduction: Reduction = Reduction.ORDERED
@@ -231,6 +238,23 @@ class RunConfig:
         self._check_model()
         self._check_length()
         self._check_sizes()
+        self._check_evaluations()
+
+    def _check_evaluations(self) -> None:
+        """See that what follows held-out losses has some to follow."""
+        if self.evaluate is not None:
+            return
+        for key, asked in (
+            ("early_stopping", self.early_stopping is not None),
+            ("checkpoint", self.checkpoint.best),
+        ):
+            if asked:
+                what = key if key == "early_stopping" else "checkpoint.best"
+                raise InvalidFieldError(
+                    key,
+                    f"{what} goes by held-out losses, and this run takes none: evaluate is null",
+                    help=f"set evaluate: {{every: 100}}, or leave {what} out",
+                )
 
     def _check_fabric(self) -> None:
         """See that the fabric has a run's micro-batches and numbers."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from inspect import signature
+from math import inf
 from pathlib import Path
 
 import torch
@@ -370,11 +371,13 @@ class CheckpointConfig:
         every: steps between two.
         keep: how many are kept, the latest ones.
         at_end: whether one is written after the last step.
+        best: whether that of the lowest held-out loss is kept, too.
     """
 
     every: int = 1000
     keep: int = 2
     at_end: bool = True
+    best: bool = False
 
     def __post_init__(self) -> None:
         require_positive(self, "every", "keep")
@@ -394,6 +397,24 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "every", "batches")
+
+
+@dataclass(frozen=True)
+class EarlyStoppingConfig:
+    """When a run ends before its last step.
+
+    Attributes:
+        patience: after so many evaluations in a row without a lower loss.
+        min_delta: a loss is lower if it lies by more than this below the lowest before.
+    """
+
+    patience: int = 3
+    min_delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_positive(self, "patience")
+        if not 0 <= self.min_delta < inf:
+            raise InvalidFieldError("min_delta", f"expected at least 0, found {self.min_delta}")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """One run: opened with its data, model and store, its steps run and recorded, saved, and ended."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -15,21 +15,13 @@ from torch.optim import Optimizer
 
 from openwafer import atomic_file
 from openwafer.config import to_yaml
-from openwafer.config.writing import settings_of
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, render
 from openwafer.figures import Origin
 from openwafer.trace import Trace
 from openwafer.training.data import Batch, TokenDataset
 from openwafer.training.host_memory import return_large_blocks, returning_holes
 from openwafer.training.methods.seam import MethodRun, RunParts
-from openwafer.training.metrics import (
-    METRICS_FORMAT,
-    VALIDATION_FORMAT,
-    StepMetrics,
-    StepWriter,
-    ValidationPoint,
-)
-from openwafer.training.metrics.loggers import RunLoggers, run_loggers
+from openwafer.training.metrics import ValidationPoint
 from openwafer.training.metrics.progress import Progress
 from openwafer.training.metrics.run_record import (
     ENVIRONMENT,
@@ -56,6 +48,7 @@ from openwafer.training.session.building import (
 )
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.forward import remark_on_labels
+from openwafer.training.session.held_out_losses import losses_so_far
 from openwafer.training.session.matmul_precision import measured_remark
 from openwafer.training.session.opened_model import (
     OpenedModel,
@@ -75,6 +68,7 @@ from openwafer.training.session.pipelined.running import StageOfSystem, StageTra
 from openwafer.training.session.plan_table import correction, show_plan, show_remarks, show_sizes
 from openwafer.training.session.run_conditions import token_identity
 from openwafer.training.session.run_folder import RunFolder, RunLog, quoted
+from openwafer.training.session.run_lines import RunLines, opened_lines, tell_of_damage
 from openwafer.training.session.run_state import BufferWatch, RunState, StoreSet
 from openwafer.training.session.saved_run import SavedRun, restore_execution
 from openwafer.training.session.shared_stores import (
@@ -382,8 +376,20 @@ class Saver:
         """Write a checkpoint of the last step and delete those that are too many."""
         self._flush()
         path = self._write()
-        keep_last(self._run.folder.checkpoints, self._run.config.checkpoint.keep)
+        self._delete_superfluous()
         return path
+
+    def keep_best(self) -> Path:
+        """Write a checkpoint of the last step, which stays until another is the best."""
+        self._flush()
+        path = self._write()
+        self._run.folder.name_best(path)
+        self._delete_superfluous()
+        return path
+
+    def _delete_superfluous(self) -> None:
+        folder = self._run.folder
+        keep_last(folder.checkpoints, self._run.config.checkpoint.keep, folder.best_checkpoint)
 
     def rescue(self) -> Path | None:
         """Save the last step of a run that goes wrong; older checkpoints all stay.
@@ -451,10 +457,11 @@ class TrainResult:
     Attributes:
         folder: of the run.
         steps_done: steps behind the run, over all processes.
-        is_complete: whether these are all its steps.
+        is_complete: whether these are all its steps, or as many as ``early_stopping`` wants.
         loss: of the last step; NaN when this process ran none.
         checkpoint: the checkpoint written at the end, if one was.
         interrupted_by: the signal that ended the run early, such as SIGINT; empty without one.
+        stopped_early: why ``early_stopping`` ended it; empty where it did not.
     """
 
     folder: Path
@@ -463,6 +470,7 @@ class TrainResult:
     loss: float
     checkpoint: Path | None
     interrupted_by: str
+    stopped_early: str = ""
 
 
 def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interruption) -> TrainResult:
@@ -496,15 +504,11 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
         stack.enter_context(returning_holes(run.planned.report.predicted_host_bytes))
         for method in run.methods:
             own_file = method.recording(run.folder, run.steps_done)
-            _tell_of_damage(stack.enter_context(own_file), console)
-        lines = _Lines(
-            log,
-            stack.enter_context(_metrics_writer(run, console)),
-            stack.enter_context(_validation_writer(run, console)),
-            stack.enter_context(_loggers(run)),
-        )
+            tell_of_damage(stack.enter_context(own_file), console)
+        lines = opened_lines(run.config, run.folder, run.steps_done, log, console)
         progress = stack.enter_context(_progress(run, console))
-        loop = _Loop(run, Saver(run), lines, progress, validation_data)
+        written = stack.enter_context(lines)
+        loop = _Loop(run, Saver(run), written, progress, validation_data)
         result = loop.run(stack.enter_context(interruption))
     summaries = [method.summary() for method in run.methods]
     report = run.execution.device.backend.report()
@@ -554,41 +558,6 @@ def _describe(run: OpenedRun) -> None:
     atomic_file.write_text(folder.config, to_yaml(run.config))
 
 
-def _metrics_writer(run: OpenedRun, console: Console) -> StepWriter[StepMetrics]:
-    writer = StepWriter(run.folder.metrics, METRICS_FORMAT, first_step=run.steps_done)
-    _tell_of_damage(writer.damaged, console)
-    return writer
-
-
-def _validation_writer(
-    run: OpenedRun, console: Console
-) -> AbstractContextManager[StepWriter[ValidationPoint] | None]:
-    if run.config.evaluate is None:
-        return nullcontext()
-    path = run.folder.validation
-    first_step = run.steps_done if path.exists() else 0
-    writer = StepWriter(path, VALIDATION_FORMAT, first_step=first_step)
-    _tell_of_damage(writer.damaged, console)
-    return writer
-
-
-def _loggers(run: OpenedRun) -> AbstractContextManager[RunLoggers]:
-    config = run.config
-    return run_loggers(config.loggers, run.folder.path, settings_of(config), run.steps_done)
-
-
-def _tell_of_damage(damaged: Path | None, console: Console) -> None:
-    if damaged is None:
-        return
-    warning = Diagnostic(
-        Severity.WARNING,
-        "run-file-corrupt",
-        f"lines of the run's record were damaged, and are left out; they are in {damaged}",
-        help="nothing; what the run has learned is elsewhere",
-    )
-    console.print(render(warning), markup=False, highlight=False, soft_wrap=True)
-
-
 def _progress(run: OpenedRun, console: Console) -> Progress:
     return Progress(
         run.config.steps,
@@ -598,16 +567,6 @@ def _progress(run: OpenedRun, console: Console) -> Progress:
         log_every=run.config.log_every,
         console=console,
     )
-
-
-@dataclass(frozen=True)
-class _Lines:
-    """Files that grow by lines, and loggers of others that get the same."""
-
-    log: RunLog
-    metrics: StepWriter[StepMetrics]
-    validation: StepWriter[ValidationPoint] | None
-    loggers: RunLoggers
 
 
 class _Loop:
@@ -625,7 +584,7 @@ class _Loop:
         self,
         run: OpenedRun,
         saver: Saver,
-        lines: _Lines,
+        lines: RunLines,
         progress: Progress,
         validation_data: TokenDataset | None,
     ) -> None:
@@ -637,15 +596,24 @@ class _Loop:
         self._meter = StepMeter(run.execution)
         self._first_steps = FirstSteps(max(run.config.batch.sizes.all))
         self._trace = Trace()
+        points = () if lines.validation is None else lines.validation.kept
+        self._losses = losses_so_far(run.folder, points, run.config.early_stopping)
 
     def run(self, interruption: Interruption) -> TrainResult:
         run = self._run
         self._saver.begin()
-        while run.steps_done < run.config.steps and not interruption.signal_name:
+        # A kill may have come between a step and its evaluation.
+        if run.steps_done and self._losses.last_step < run.steps_done - 1:
+            self._evaluate_if_due()
+        while self._goes_on() and not interruption.signal_name:
             self._step(run.steps_done)
             self._do_what_is_due()
-        is_complete = run.steps_done >= run.config.steps
+        is_complete = not self._goes_on()
         interruption.has_ended_run = not is_complete
+        stopped_early = ""
+        if is_complete and run.steps_done < run.config.steps:
+            stopped_early = self._losses.reason
+            self._lines.log.write(stopped_early)
         return TrainResult(
             folder=run.folder.path,
             steps_done=run.steps_done,
@@ -653,7 +621,11 @@ class _Loop:
             loss=run.trainer.loss,
             checkpoint=self._saver.finish(is_complete=is_complete),
             interrupted_by="" if is_complete else interruption.signal_name,
+            stopped_early=stopped_early,
         )
+
+    def _goes_on(self) -> bool:
+        return self._run.steps_done < self._run.config.steps and not self._losses.is_spent
 
     def _step(self, step: int) -> None:
         run = self._run
@@ -708,24 +680,29 @@ class _Loop:
         self._trace.write(self._run.folder.trace)
 
     def _do_what_is_due(self) -> None:
-        config, steps_done = self._run.config, self._run.steps_done
-        is_last = steps_done == config.steps
-        if config.evaluate is not None and (is_last or steps_done % config.evaluate.every == 0):
-            self._evaluate(config.evaluate.batches)
-        if steps_done % config.checkpoint.every == 0 and not is_last:
-            self._checkpoint(steps_done)
+        self._evaluate_if_due()
+        if self._run.steps_done % self._run.config.checkpoint.every == 0 and self._goes_on():
+            self._checkpoint(self._saver.checkpoint, "checkpoint")
 
-    def _checkpoint(self, steps_done: int) -> None:
+    def _evaluate_if_due(self) -> None:
+        config, steps_done = self._run.config, self._run.steps_done
+        if config.evaluate is not None and (
+            steps_done == config.steps or steps_done % config.evaluate.every == 0
+        ):
+            self._evaluate(config.evaluate.batches)
+
+    def _checkpoint(self, write: Callable[[], Path], name: str) -> None:
         """Write a checkpoint; a run goes on without, for what it has learned is in its memory."""
+        steps_done = self._run.steps_done
         try:
-            path = self._saver.checkpoint()
+            path = write()
         except OpenwaferError as found:
             if found.diagnostics[0].code != NOT_WRITTEN:
                 raise
             warning = self._without_checkpoint(found.diagnostics[0], steps_done)
             self._progress.note(render(warning))
         else:
-            self._progress.note(f"step {steps_done}: checkpoint {path}")
+            self._progress.note(f"step {steps_done}: {name} {path}")
 
     def _without_checkpoint(self, found: Diagnostic, steps_done: int) -> Diagnostic:
         config = self._run.config
@@ -754,9 +731,14 @@ class _Loop:
         text = "; ".join([f"step {step + 1}: validation loss {loss:.4f}", *told])
         if told:
             self._lines.log.write(text)
+        self._progress.note(text)
+        if self._run.config.checkpoint.best and loss < self._losses.kept:
+            self._checkpoint(self._saver.keep_best, "best checkpoint")
+            self._losses.kept = loss
+        # Behind the checkpoint: where a kill comes between them, the evaluation is made again.
         self._lines.validation.append(point)
         self._lines.loggers.add(point)
-        self._progress.note(text)
+        self._losses.add(point)
 
     def _end_in_error(self, step: int, found: NotFiniteError) -> NoReturn:
         run = self._run

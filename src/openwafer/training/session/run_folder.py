@@ -13,8 +13,12 @@ from itertools import count
 from pathlib import Path
 
 from openwafer.atomic_file import naming
+from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.folder_lock import FolderInUseError, FolderLock
+from openwafer.training.store.checkpoint import INDEX_NAME
+
+BEST = "best"
 
 
 def quoted(path: Path) -> str:
@@ -84,6 +88,39 @@ class RunFolder:
     def checkpoints(self) -> Path:
         """Portable checkpoints, a folder each."""
         return self.path / "checkpoints"
+
+    @property
+    def best_checkpoint(self) -> Path | None:
+        """That of the lowest held-out loss, which the link ``best`` names; if one is kept."""
+        link = self.checkpoints / BEST
+        return self.checkpoints / link.readlink() if (link / INDEX_NAME).is_file() else None
+
+    def name_best(self, checkpoint: Path) -> None:
+        """Have the link ``best`` name a checkpoint of this folder."""
+        new = self.checkpoints / f".{BEST}"
+        new.unlink(missing_ok=True)
+        new.symlink_to(checkpoint.name)
+        new.replace(self.checkpoints / BEST)
+
+    def chosen_checkpoint(self, named: PathLike) -> Path:
+        """The checkpoint that a user names, by its path or as ``best``.
+
+        Raises:
+            OpenwaferError: ``checkpoint-missing`` where the run keeps no best one.
+        """
+        path = path_of(named, "checkpoint")
+        # The link moves on while the run trains.
+        if path.name == BEST and path.parent in (Path(), self.checkpoints):
+            best = self.best_checkpoint
+            if best is None:
+                raise error(
+                    "checkpoint-missing",
+                    f"the run {self.path} has no best checkpoint",
+                    help="train with --set checkpoint.best=true, which keeps it from the next "
+                    "evaluation on, or name a checkpoint by its path",
+                )
+            return best
+        return path
 
     @property
     def data(self) -> Path:

@@ -60,6 +60,7 @@ from openwafer.training.session.systems import (
     require_work_for_all,
 )
 from openwafer.training.store import StoreOptions
+from openwafer.training.store.checkpoint import being_read
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.execute.execution import StepHook, each
 from openwafer.training.stream.plan.step_time import MeasuredStep, measure_step
@@ -186,17 +187,22 @@ class Session:
         """Go on from the newest saved step to the last one, bit for bit as if nothing had been.
 
         Args:
-            checkpoint: go on from this one; what is newer is set aside in the run folder.
+            checkpoint: go on from this one, or from the ``best``; what is newer is set aside in the
+                run folder.
         """
-        chosen = None if checkpoint is None else path_of(checkpoint, "checkpoint")
         self.folder.require_run()
+        chosen = None if checkpoint is None else self.folder.chosen_checkpoint(checkpoint)
         with self._leading(), self._held():
             if chosen is None:
                 return self._train(self._newest())
             return self._train(from_checkpoint(chosen, is_chosen=True))
 
-    def evaluate(self, num_batches: int | None = None) -> float:
-        """Mean loss over held-out batches; by default as many as the config says, or 8."""
+    def evaluate(self, num_batches: int | None = None, checkpoint: PathLike | None = None) -> float:
+        """Mean loss over held-out batches; by default as many as the config says, or 8.
+
+        Here and in what else reads a run, `checkpoint` is one by its path or the ``best``, and
+        ``None`` the newest saved step.
+        """
         configured = self.config.evaluate.batches if self.config.evaluate else 8
 
         def read(saved: SavedRun) -> float:
@@ -204,7 +210,7 @@ class Session:
             with self._opened_to_read(saved) as opened:
                 return evaluate(opened, dataset, num_batches or configured)
 
-        return self._read(read)
+        return self._read(read, checkpoint)
 
     def generate(self, prompt: str, sampling: Sampling = Sampling()) -> str:  # noqa: B008
         """The text that the model writes after a prompt."""
@@ -214,6 +220,7 @@ class Session:
         self,
         prompts: Sequence[str],
         sampling: Sampling = Sampling(),  # noqa: B008
+        checkpoint: PathLike | None = None,
     ) -> GeneratedTexts:
         """The texts that the model writes after prompts, all of them side by side.
 
@@ -225,7 +232,7 @@ class Session:
             with self._opened_to_read(saved) as opened, self._console.status("") as status:
                 return generate(opened, prompts, sampling, status.update)
 
-        return self._read(read)
+        return self._read(read, checkpoint)
 
     def keep_sample(self, prompt: str, text: str, step: int) -> None:
         """Keep a text that the model wrote in the run's folder, where the report finds it."""
@@ -233,11 +240,16 @@ class Session:
         with self._held():
             SAMPLE.write(self.folder.path, GeneratedSample(step, prompt, text))
 
-    def export(self, folder: PathLike, form: ExportFormat = ExportFormat()) -> Path:  # noqa: B008
-        """Write the newest weights in the Hugging Face layout; returns the folder."""
+    def export(
+        self,
+        folder: PathLike,
+        form: ExportFormat = ExportFormat(),  # noqa: B008
+        checkpoint: PathLike | None = None,
+    ) -> Path:
+        """Write the weights in the Hugging Face layout; returns the folder."""
         target = path_of(folder, "folder")
         return self._read(
-            lambda saved: export(self._kept_config(), self.folder, saved, target, form)
+            lambda saved: export(self._kept_config(), self.folder, saved, target, form), checkpoint
         )
 
     def _kept_config(self) -> RunConfig:
@@ -257,11 +269,17 @@ class Session:
         with self.folder.locked(), naming_checkpoints(self.folder):
             yield
 
-    def _read(self, read: Callable[[SavedRun], Result]) -> Result:
-        """Use what the run has saved last, be it in training or not."""
+    def _read(
+        self, read: Callable[[SavedRun], Result], checkpoint: PathLike | None = None
+    ) -> Result:
+        """Use what the run has saved last, or in a checkpoint, be it in training or not."""
         self.folder.require_run()
         with naming_checkpoints(self.folder):
-            return read_newest(self.folder, read)
+            if checkpoint is None:
+                return read_newest(self.folder, read)
+            chosen = self.folder.chosen_checkpoint(checkpoint)
+            with being_read(chosen):
+                return read(from_checkpoint(chosen))
 
     @contextmanager
     def _opened_to_read(self, saved: SavedRun) -> Iterator[OpenedModel]:

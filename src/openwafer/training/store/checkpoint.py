@@ -417,15 +417,15 @@ def list_checkpoints(folder: PathLike) -> tuple[Path, ...]:
     return tuple(sorted(path.parent for path in folder.glob(f"step-*/{INDEX_NAME}")))
 
 
-def keep_last(folder: PathLike, num_kept: int) -> tuple[Path, ...]:
-    """Delete all but the `num_kept` checkpoints of the highest steps; return those deleted.
+def keep_last(folder: PathLike, num_kept: int, best: Path | None = None) -> tuple[Path, ...]:
+    """Delete all but the `num_kept` checkpoints of the highest steps, and but `best`.
 
-    Those that are :func:`being_read` stay for the next time.
+    Those that are :func:`being_read` stay for the next time. Returns those deleted.
     """
     folder = path_of(folder, "folder")
     checkpoints = list_checkpoints(folder)
     superfluous = checkpoints[: max(len(checkpoints) - num_kept, 0)]
-    return tuple(path for path in superfluous if _delete_unread(path))
+    return tuple(path for path in superfluous if path != best and _delete_unread(path))
 
 
 def _delete_unread(checkpoint: Path) -> bool:

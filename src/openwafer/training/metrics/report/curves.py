@@ -110,6 +110,34 @@ def draw_throughput(metrics: Sequence[StepMetrics]) -> Figure:
     return _draw_steps("throughput", words, metrics, rates, Scale(1, ""), ())
 
 
+def draw_learning_rate(metrics: Sequence[StepMetrics]) -> Figure:
+    """The learning rate by step."""
+    rates = [row.learning_rate for row in metrics]
+    peak = max(range(len(rates)), key=rates.__getitem__)
+    caption = (
+        f"The learning rate by step: {rates[peak]:.3g} at its highest, at step "
+        f"{metrics[peak].step}, {rates[-1]:.3g} at the end."
+    )
+    words = Words("Learning rate", caption)
+    return _draw_steps("learning-rate", words, metrics, rates, Scale(1, ""), ())
+
+
+def draw_gradient_norm(metrics: Sequence[StepMetrics], clip_norm: float | None) -> Figure:
+    """The gradients' global norm by step, against that to which they are clipped.
+
+    At least one step must have a norm.
+    """
+    norms = {row.step: row.grad_norm for row in metrics if row.grad_norm is not None}
+    caption = f"Global norm of the gradients by step. The median is {median(norms.values()):.3g}"
+    levels = []
+    if clip_norm is not None:
+        num_clipped = sum(norm > clip_norm for norm in norms.values())
+        levels = [Level(clip_norm, Key(f"clipped to {clip_norm:g}", Color.LIMIT, Mark.LINE))]
+        caption += f", and {num_clipped} of {len(norms)} steps were clipped"
+    words = Words("Gradient norm", f"{caption}.", tuple(level.key for level in levels))
+    return _draw_values("gradient-norm", words, norms, Scale(1, ""), levels)
+
+
 def draw_noise_scale(metrics: Sequence[StepMetrics]) -> Figure:
     """The smoothed noise scale by step, against the samples of a step; one step must have it."""
     known = {row.step: row.noise_scale for row in metrics if row.noise_scale is not None}

@@ -105,6 +105,9 @@ def _figures_of_steps(run: RunRecord) -> Iterator[Figure]:
     rows, plan = run.metrics.rows, run.plan
     if any(isfinite(row.loss) for row in rows):
         yield curves.draw_loss(rows, run.validation.rows if run.validation else ())
+    yield curves.draw_learning_rate(rows)
+    if any(row.grad_norm is not None for row in rows):
+        yield curves.draw_gradient_norm(rows, _clip_norm(run.config))
     yield curves.draw_throughput(rows)
     if measured_peaks(rows):
         yield curves.draw_peak_memory(rows, plan)
@@ -114,6 +117,12 @@ def _figures_of_steps(run: RunRecord) -> Iterator[Figure]:
     if any(row.disk_read_bytes or row.disk_write_bytes for row in rows):
         yield curves.draw_disk_rate(rows, plan.disk_limit_bytes_per_second)
     yield curves.draw_host_memory(rows)
+
+
+def _clip_norm(config: Mapping[str, object]) -> float | None:
+    """The norm that the config clips gradients to, if it does."""
+    written = config.get("clip_norm")
+    return float(written) if isinstance(written, int | float) else None
 
 
 def describe_run(run: RunRecord) -> str:
