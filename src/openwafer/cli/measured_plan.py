@@ -91,6 +91,8 @@ def _of_step(record: PlanRecord, config: RunConfig) -> Iterator[Figure]:
 
 def _of_training(record: PlanRecord, config: RunConfig) -> Iterator[Figure]:
     sizes = config.batch.sizes
+    if not config.steps:
+        return
     tokens = sizes.before(config.steps) * config.batch.sequence_length
     yield _inferred("tokens", tokens, "", "steps x tokens of a step")
     if record.predicted_step_seconds is not None:

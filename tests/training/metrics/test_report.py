@@ -99,7 +99,7 @@ def test_the_page_needs_nothing_beside_it(page: str) -> None:
 
 def test_every_drawing_is_well_formed(page: str) -> None:
     drawings = re.findall(r"<svg .*?</svg>", page, re.DOTALL)
-    assert [ET.fromstring(drawing).tag for drawing in drawings] == ["svg"] * 16
+    assert [ET.fromstring(drawing).tag for drawing in drawings] == ["svg"] * 20
 
 
 def test_no_two_elements_share_an_id(page: str) -> None:

@@ -98,6 +98,16 @@ class BatchSizes:
         """Samples of all steps before one: its position in the stream of samples."""
         return sum(size * steps for size, steps in self.spans(step))
 
+    def steps_of(self, num_samples: int) -> int:
+        """The fewest steps that take so many samples in all."""
+        first, before = 0, 0
+        for change in self.changes:
+            there = before + (change.from_step - first) * self.at(first)
+            if there >= num_samples:
+                break
+            first, before = change.from_step, there
+        return first - (before - num_samples) // self.at(first)
+
     def spans(self, steps: int) -> Iterator[tuple[int, int]]:
         """Each size with the number of the first `steps` steps that have it."""
         starts = [0, *(min(change.from_step, steps) for change in self.changes), steps]

@@ -31,7 +31,8 @@ class ProgressState:
     """The state of a run; rates and time left are means over the last 20 steps.
 
     Time left is in proportion to the samples of the steps that are left. The
-    peak is that of the last step that was metered, None until one was.
+    peak is that of the last step that was metered, None until one was. Epochs are told where their
+    samples are known.
     """
 
     total_steps: int
@@ -41,6 +42,7 @@ class ProgressState:
     recent: tuple[StepMetrics, ...] = ()
     device_bytes_peak: int | None = None
     samples_before: SamplesBefore = int
+    samples_of_epoch: int | None = None
 
     def after(self, metrics: StepMetrics) -> "ProgressState":
         """The state once the step of `metrics` is done."""
@@ -53,6 +55,14 @@ class ProgressState:
             if metrics.device_bytes_peak is None
             else metrics.device_bytes_peak,
         )
+
+    @property
+    def epochs(self) -> tuple[float, float] | None:
+        """Done, and in all."""
+        if self.samples_of_epoch is None:
+            return None
+        done, total = map(self.samples_before, (self.steps_done, self.total_steps))
+        return done / self.samples_of_epoch, total / self.samples_of_epoch
 
     @property
     def seconds_left(self) -> float:
@@ -130,12 +140,17 @@ class Progress:
         *,
         device_budget_bytes: int,
         samples_before: SamplesBefore = int,
+        samples_of_epoch: int | None = None,
         first_step: int = 0,
         log_every: int = 10,
         console: Console | None = None,
     ) -> None:
         self._state = ProgressState(
-            total_steps, device_budget_bytes, first_step, samples_before=samples_before
+            total_steps,
+            device_budget_bytes,
+            first_step,
+            samples_before=samples_before,
+            samples_of_epoch=samples_of_epoch,
         )
         self._first_step = first_step
         self._log_every = log_every
@@ -175,7 +190,8 @@ class Progress:
 
 
 def _format_step(state: ProgressState) -> str:
-    return f"step {state.steps_done}/{state.total_steps}"
+    step, epochs = f"step {state.steps_done}/{state.total_steps}", state.epochs
+    return step if epochs is None else f"{step}  epoch {epochs[0]:.2f}/{epochs[1]:.2f}"
 
 
 def _format_left(state: ProgressState) -> str:

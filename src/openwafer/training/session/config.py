@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import ceil, inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Final, Self
@@ -12,7 +13,7 @@ from torch import nn
 
 from openwafer import config as yaml_config
 from openwafer.config import Bytes, InvalidFieldError, PathLike, convert_fields, path_of
-from openwafer.diagnostics import OpenwaferError
+from openwafer.diagnostics import OpenwaferError, counted, error
 from openwafer.training.collectives.ordered_sums import Reduction
 from openwafer.training.data import SavedTokenizer
 from openwafer.training.methods.seam import Method
@@ -83,9 +84,7 @@ _REMEDIES: Final = {
         "total_steps",
         "iterations",
     ),
-    "steps: ..., an epoch has tokens / (batch.size x batch.sequence_length)": (
-        *("epochs", "num_epochs", "num_train_epochs", "max_epochs"),
-    ),
+    "epochs: ...": ("num_epochs", "num_train_epochs", "max_epochs"),
     "clip_norm: ...": ("max_grad_norm", "grad_clip", "gradient_clipping", "gradient_clip_val"),
     "folder: ... and name: ..., the run is in folder/name": (
         "output_dir",
@@ -152,10 +151,11 @@ def _of_field(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """A run; only `steps` and `data` have no default.
+    """A run; only `data`, and one of `steps` and `epochs`, must be given.
 
     Attributes:
-        steps: training steps.
+        steps: training steps; 0 until the tokens are there to count those of `epochs`.
+        epochs: passes over all samples, in place of `steps`; the last step may begin another.
         data: where tokens come from.
         name: of the run's folder; default: the config file's name.
         folder: where run folders are.
@@ -191,8 +191,9 @@ class RunConfig:
 
     KEYS_ELSEWHERE: ClassVar[Mapping[str, str]] = FOREIGN_KEYS
 
-    steps: int
+    steps: int = field(default=0, kw_only=True)
     data: TokensConfig
+    epochs: float | None = None
     name: str | None = None
     folder: Path = Path("runs")
     seed: int = 0
@@ -221,7 +222,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         convert_fields(self)
-        require_positive(self, "steps", "log_every", "clip_norm", "device_memory")
+        self._check_steps()
+        require_positive(self, "log_every", "clip_norm", "device_memory")
         require_positive(self, "systems", "systems_timeout")
         if not SMALLEST_SEED <= self.seed <= LARGEST_SEED:
             raise InvalidFieldError("seed", f"expected a number of 64 bits, found {self.seed}")
@@ -314,7 +316,45 @@ class RunConfig:
                 help="set precision to fp32 or bf16",
             )
 
+    def _check_steps(self) -> None:
+        if self.epochs is None:
+            if not self.steps:
+                raise InvalidFieldError(
+                    "steps", "neither steps nor epochs is given", help="write steps: 1000"
+                )
+        elif not 0 < self.epochs < inf:
+            raise InvalidFieldError("epochs", f"expected above 0, found {self.epochs}")
+        if self.steps < 0:
+            raise InvalidFieldError("steps", f"expected above 0, found {self.steps}")
+
+    def in_steps(self, num_samples: int) -> Self:
+        """With the steps that `epochs` come to, where the config has them.
+
+        Args:
+            num_samples: of the training split.
+
+        Raises:
+            OpenwaferError: ``epochs-steps`` where `steps` says otherwise, ``config-value``.
+        """
+        if self.epochs is None:
+            return self
+        steps = self.batch.sizes.steps_of(ceil(self.epochs * num_samples))
+        if self.steps not in (0, steps):
+            raise error(
+                "epochs-steps",
+                f"epochs: {self.epochs:g} come to {counted(steps, 'step')} of these "
+                f"{num_samples:,} samples, and steps: {self.steps} says otherwise",
+                help="leave one of the two out; for a run that is there, --set epochs=null",
+            )
+        try:
+            return replace(self, steps=steps)
+        except InvalidFieldError as cause:
+            told = f"{cause}, as epochs: {self.epochs:g} come to {counted(steps, 'step')}"
+            raise error("config-value", told, help=cause.help) from cause
+
     def _check_schedule(self) -> None:
+        if not self.steps:
+            return
         with _of_field("schedule"):
             self.schedule.build(self.steps)
 
@@ -339,7 +379,7 @@ class RunConfig:
 
     def _check_sizes(self) -> None:
         last = self.batch.schedule[-1:]
-        if last and last[0].from_step >= self.steps:
+        if self.steps and last and last[0].from_step >= self.steps:
             raise InvalidFieldError(
                 "batch",
                 f"schedule changes the size to {last[0].size} from step {last[0].from_step} on, "
@@ -372,7 +412,9 @@ class RunConfig:
 
     def begun_in(self, folder: RunFolder) -> Self:
         """With what the run in a folder has measured before, if it has begun."""
-        return self
+        if self.epochs is None or self.steps or not folder.config.is_file():
+            return self
+        return replace(self, steps=self.load(folder.config).steps)
 
     def require_same(self, before: Self, model: nn.Module) -> None:
         """Refuse to go on with a run that was begun with another config.

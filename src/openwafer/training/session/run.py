@@ -196,6 +196,7 @@ def opened(
     """
     return_large_blocks()
     dataset = _open_data(config, folder, saved, notify)
+    config = config.in_steps(dataset.num_samples)
     vocab_size = dataset.tokenizer.vocab_size
     require_embeddings(config.model, dataset.tokenizer)
     notify("building the model")
@@ -564,6 +565,7 @@ def _progress(run: OpenedRun, console: Console) -> Progress:
         device_budget_bytes=run.planned.report.device_budget_bytes,
         samples_before=run.config.batch.sizes.before,
         first_step=run.steps_done,
+        samples_of_epoch=None if run.config.epochs is None else run.dataset.num_samples,
         log_every=run.config.log_every,
         console=console,
     )

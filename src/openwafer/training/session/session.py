@@ -360,7 +360,11 @@ def _read(
         folder = RunFolder(path)
         folder.require_run()
         config = load_config(folder.config, overrides)
-        _require_place(folder, config)
+        written = load_config(folder.config)
+        _require_place(folder, config, written)
+        if config.epochs not in (None, written.epochs) and config.steps == written.steps:
+            # The steps that were written are those of other epochs.
+            config = replace(config, steps=0)
         if isinstance(config.model, UserModule) and not trusts_code:
             raise _untrusted(folder, config.model)
         # A run may have been moved or renamed since it was written.
@@ -380,8 +384,7 @@ def _untrusted(folder: RunFolder, model: UserModule) -> OpenwaferError:
     )
 
 
-def _require_place(folder: RunFolder, config: RunConfig) -> None:
-    written = load_config(folder.config)
+def _require_place(folder: RunFolder, config: RunConfig, written: RunConfig) -> None:
     for key in ("name", "folder"):
         asked, found = getattr(config, key), getattr(written, key)
         if asked != found:
