@@ -12,6 +12,7 @@ from openwafer.training.metrics import StepMetrics
 from openwafer.training.metrics.progress import (
     Progress,
     ProgressState,
+    StepSamples,
     describe_progress,
     format_progress,
 )
@@ -125,7 +126,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 def test_time_left_is_in_proportion_to_samples_where_steps_grow() -> None:
     sizes = BatchSizes(4, (SizeChange(30, 12),))
-    state = ProgressState(60, 64 * MIB, samples_before=sizes.before)
+    state = ProgressState(60, 64 * MIB, samples=StepSamples(sizes.before))
     for step in range(20):
         state = state.after(replace(METRICS, step=step, seconds=2.0))
     assert state.seconds_left == pytest.approx(10 * 2.0 + 30 * 6.0)

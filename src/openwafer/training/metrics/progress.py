@@ -22,8 +22,18 @@ from openwafer.training.metrics.units import (
 
 _RECENT_STEPS = 20
 
-SamplesBefore = Callable[[int], int]
-"""Samples that all steps before one take; steps themselves, ``int``, where each has as many."""
+
+@dataclass(frozen=True)
+class StepSamples:
+    """What the steps of a run take.
+
+    Attributes:
+        before: samples that all steps before one take; steps themselves where each has as many.
+        of_epoch: of an epoch; ``None`` where none are told.
+    """
+
+    before: Callable[[int], int] = int
+    of_epoch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -41,8 +51,7 @@ class ProgressState:
     streamed_bytes: int = 0
     recent: tuple[StepMetrics, ...] = ()
     device_bytes_peak: int | None = None
-    samples_before: SamplesBefore = int
-    samples_of_epoch: int | None = None
+    samples: StepSamples = StepSamples()
 
     def after(self, metrics: StepMetrics) -> "ProgressState":
         """The state once the step of `metrics` is done."""
@@ -59,19 +68,19 @@ class ProgressState:
     @property
     def epochs(self) -> tuple[float, float] | None:
         """Done, and in all."""
-        if self.samples_of_epoch is None:
+        if self.samples.of_epoch is None:
             return None
-        done, total = map(self.samples_before, (self.steps_done, self.total_steps))
-        return done / self.samples_of_epoch, total / self.samples_of_epoch
+        done, total = map(self.samples.before, (self.steps_done, self.total_steps))
+        return done / self.samples.of_epoch, total / self.samples.of_epoch
 
     @property
     def seconds_left(self) -> float:
         """Infinite before the first step."""
         if not self.recent:
             return float("inf")
-        done = self.samples_before(self.steps_done)
-        recent = done - self.samples_before(self.recent[0].step)
-        return self._recent_seconds / recent * (self.samples_before(self.total_steps) - done)
+        done = self.samples.before(self.steps_done)
+        recent = done - self.samples.before(self.recent[0].step)
+        return self._recent_seconds / recent * (self.samples.before(self.total_steps) - done)
 
     @property
     def stream_bytes_per_second(self) -> float:
@@ -139,8 +148,7 @@ class Progress:
         total_steps: int,
         *,
         device_budget_bytes: int,
-        samples_before: SamplesBefore = int,
-        samples_of_epoch: int | None = None,
+        samples: StepSamples = StepSamples(),
         first_step: int = 0,
         log_every: int = 10,
         console: Console | None = None,
@@ -149,8 +157,7 @@ class Progress:
             total_steps,
             device_budget_bytes,
             first_step,
-            samples_before=samples_before,
-            samples_of_epoch=samples_of_epoch,
+            samples=samples,
         )
         self._first_step = first_step
         self._log_every = log_every

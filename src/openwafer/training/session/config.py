@@ -414,7 +414,8 @@ class RunConfig:
         """With what the run in a folder has measured before, if it has begun."""
         if self.epochs is None or self.steps or not folder.config.is_file():
             return self
-        return replace(self, steps=self.load(folder.config).steps)
+        written = self.load(folder.config)
+        return replace(self, steps=written.steps if written.epochs == self.epochs else 0)
 
     def require_same(self, before: Self, model: nn.Module) -> None:
         """Refuse to go on with a run that was begun with another config.

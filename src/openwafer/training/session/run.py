@@ -22,7 +22,7 @@ from openwafer.training.data import Batch, TokenDataset
 from openwafer.training.host_memory import return_large_blocks, returning_holes
 from openwafer.training.methods.seam import MethodRun, RunParts
 from openwafer.training.metrics import ValidationPoint
-from openwafer.training.metrics.progress import Progress
+from openwafer.training.metrics.progress import Progress, StepSamples
 from openwafer.training.metrics.run_record import (
     ENVIRONMENT,
     FABRIC_REPORT,
@@ -563,9 +563,11 @@ def _progress(run: OpenedRun, console: Console) -> Progress:
     return Progress(
         run.config.steps,
         device_budget_bytes=run.planned.report.device_budget_bytes,
-        samples_before=run.config.batch.sizes.before,
         first_step=run.steps_done,
-        samples_of_epoch=None if run.config.epochs is None else run.dataset.num_samples,
+        samples=StepSamples(
+            run.config.batch.sizes.before,
+            None if run.config.epochs is None else run.dataset.num_samples,
+        ),
         log_every=run.config.log_every,
         console=console,
     )

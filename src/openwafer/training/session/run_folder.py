@@ -13,7 +13,6 @@ from itertools import count
 from pathlib import Path
 
 from openwafer.atomic_file import naming
-from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.folder_lock import FolderInUseError, FolderLock
 from openwafer.training.store.checkpoint import INDEX_NAME
@@ -102,13 +101,12 @@ class RunFolder:
         new.symlink_to(checkpoint.name)
         new.replace(self.checkpoints / BEST)
 
-    def chosen_checkpoint(self, named: PathLike) -> Path:
+    def chosen_checkpoint(self, path: Path) -> Path:
         """The checkpoint that a user names, by its path or as ``best``.
 
         Raises:
             OpenwaferError: ``checkpoint-missing`` where the run keeps no best one.
         """
-        path = path_of(named, "checkpoint")
         # The link moves on while the run trains.
         if path.name == BEST and path.parent in (Path(), self.checkpoints):
             best = self.best_checkpoint

@@ -190,8 +190,9 @@ class Session:
             checkpoint: go on from this one, or from the ``best``; what is newer is set aside in the
                 run folder.
         """
+        named = None if checkpoint is None else path_of(checkpoint, "checkpoint")
         self.folder.require_run()
-        chosen = None if checkpoint is None else self.folder.chosen_checkpoint(checkpoint)
+        chosen = None if named is None else self.folder.chosen_checkpoint(named)
         with self._leading(), self._held():
             if chosen is None:
                 return self._train(self._newest())
@@ -203,6 +204,7 @@ class Session:
         Here and in what else reads a run, `checkpoint` is one by its path or the ``best``, and
         ``None`` the newest saved step.
         """
+        chosen = None if checkpoint is None else path_of(checkpoint, "checkpoint")
         configured = self.config.evaluate.batches if self.config.evaluate else 8
 
         def read(saved: SavedRun) -> float:
@@ -210,7 +212,7 @@ class Session:
             with self._opened_to_read(saved) as opened:
                 return evaluate(opened, dataset, num_batches or configured)
 
-        return self._read(read, checkpoint)
+        return self._read(read, chosen)
 
     def generate(self, prompt: str, sampling: Sampling = Sampling()) -> str:  # noqa: B008
         """The text that the model writes after a prompt."""
@@ -227,12 +229,13 @@ class Session:
         Each layer comes to the device once for a token of every text, and a text is the one that
         the model writes after its prompt alone; only the seed of its draws depends on its index.
         """
+        chosen = None if checkpoint is None else path_of(checkpoint, "checkpoint")
 
         def read(saved: SavedRun) -> GeneratedTexts:
             with self._opened_to_read(saved) as opened, self._console.status("") as status:
                 return generate(opened, prompts, sampling, status.update)
 
-        return self._read(read, checkpoint)
+        return self._read(read, chosen)
 
     def keep_sample(self, prompt: str, text: str, step: int) -> None:
         """Keep a text that the model wrote in the run's folder, where the report finds it."""
@@ -248,8 +251,9 @@ class Session:
     ) -> Path:
         """Write the weights in the Hugging Face layout; returns the folder."""
         target = path_of(folder, "folder")
+        chosen = None if checkpoint is None else path_of(checkpoint, "checkpoint")
         return self._read(
-            lambda saved: export(self._kept_config(), self.folder, saved, target, form), checkpoint
+            lambda saved: export(self._kept_config(), self.folder, saved, target, form), chosen
         )
 
     def _kept_config(self) -> RunConfig:
@@ -269,15 +273,13 @@ class Session:
         with self.folder.locked(), naming_checkpoints(self.folder):
             yield
 
-    def _read(
-        self, read: Callable[[SavedRun], Result], checkpoint: PathLike | None = None
-    ) -> Result:
+    def _read(self, read: Callable[[SavedRun], Result], named: Path | None = None) -> Result:
         """Use what the run has saved last, or in a checkpoint, be it in training or not."""
         self.folder.require_run()
         with naming_checkpoints(self.folder):
-            if checkpoint is None:
+            if named is None:
                 return read_newest(self.folder, read)
-            chosen = self.folder.chosen_checkpoint(checkpoint)
+            chosen = self.folder.chosen_checkpoint(named)
             with being_read(chosen):
                 return read(from_checkpoint(chosen))
 
