@@ -31,6 +31,7 @@ RECORDS = {
     "HostMemory",
     "Preparation",
     "PrunedModel",
+    "Recipe",
     "Record",
     "TokenDataset",
     "TrainResult",

@@ -1,16 +1,12 @@
 """The commands."""
 
-import math
-import shlex
-import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import openwafer
-from openwafer.cli import EXIT_INTERRUPTED
 from openwafer.cli.arguments import (
     ConfigFile,
     NumSystems,
@@ -25,12 +21,11 @@ from openwafer.cli.cszoo import cszoo_app
 from openwafer.cli.environment import restart_with_defaults
 from openwafer.cli.interrupted import TellingGroup
 from openwafer.cli.official import official
+from openwafer.cli.recipe import recipe_app
 from openwafer.cli.scripts import OWN_ARGUMENTS, python
+from openwafer.cli.trained import tell_result
 from openwafer.cli.view import view
 from openwafer.loss_laws import LawKind
-
-if TYPE_CHECKING:
-    from openwafer.training.session import Session, TrainResult
 
 app = typer.Typer(
     name="openwafer",
@@ -107,7 +102,7 @@ def train(
         session = Session(config, overrides, systems=others)
         goes_on = is_restart() and session.folder.config.exists()
         result = session.resume() if goes_on else session.train()
-    _tell_result(session, result)
+    tell_result(session, result)
 
 
 def _with_systems(overrides: list[str], systems: int | None) -> list[str]:
@@ -193,7 +188,7 @@ def resume(
     with systems_of(run, config, overrides, settings) as others:
         session = Session(run, overrides, trusts_code=trust_code, systems=others)
         result = session.resume(checkpoint)
-    _tell_result(session, result)
+    tell_result(session, result)
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -602,29 +597,6 @@ def _require_texts(prompts: list[str]) -> None:
             ) from cause
 
 
-def _tell_result(session: "Session", result: "TrainResult") -> None:
-    from openwafer.training.models import UserModule
-
-    run = shlex.quote(str(result.folder))
-    trust = " --trust-code" if isinstance(session.config.model, UserModule) else ""
-    if result.is_complete:
-        loss = "all before" if math.isnan(result.loss) else f"loss {result.loss:.4f}"
-        if result.stopped_early:
-            print(f"early stopping: {result.stopped_early}")
-        print(
-            f"done: {result.steps_done} steps, {loss}, in {result.folder}\n"
-            f"next: openwafer generate {run} --prompt TEXT{trust} | openwafer report {run} | "
-            f"openwafer export {run} FOLDER{trust}"
-        )
-        return
-    print(
-        f"{result.interrupted_by}: ended after step {result.steps_done}, which is saved\n"
-        f"go on with: openwafer resume {run}{trust}",
-        file=sys.stderr,
-    )
-    raise typer.Exit(EXIT_INTERRUPTED)
-
-
 app.command(rich_help_panel=PROGRAM)(conform)
 app.command(rich_help_panel=PROGRAM)(view)
 app.command(rich_help_panel=TRAIN, context_settings=OWN_ARGUMENTS)(python)
@@ -632,3 +604,4 @@ app.command(rich_help_panel=TRAIN, context_settings=OWN_ARGUMENTS)(official)
 app.add_typer(cirh_app, name="cirh", rich_help_panel=TRAIN)
 app.add_typer(csl_app, name="csl", rich_help_panel=PROGRAM)
 app.add_typer(cszoo_app, name="cszoo", rich_help_panel=TRAIN)
+app.add_typer(recipe_app, name="recipe", rich_help_panel=TRAIN)

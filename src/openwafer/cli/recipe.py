@@ -1,0 +1,111 @@
+"""``openwafer recipe``: configs on real data, with the loss that they reach."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from openwafer.cli.arguments import Overrides
+from openwafer.cli.trained import tell_result
+
+if TYPE_CHECKING:
+    from openwafer.recipes import Recipe
+    from openwafer.training.session import Session
+
+recipe_app = typer.Typer(
+    help="Train recipes: configs on real data, with the loss that they reach.",
+    no_args_is_help=True,
+)
+
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="As openwafer recipe list has it.")]
+# What a run may be told without being another run.
+SAME_RUN = ("name", "folder", "seed", "log_every", "loggers")
+NUM_TOKENS = 40
+"""Of the text at the end."""
+
+
+@recipe_app.command("list")
+def list_recipes() -> None:
+    """List the recipes, with their losses and what they take on two cores."""
+    from rich.table import Table
+
+    from openwafer.cli.tables import plain_console
+    from openwafer.recipes import all_recipes
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("recipe", "what", "loss", "time", "memory"):
+        table.add_column(title, justify="left" if title in ("recipe", "what") else "right")
+    for recipe in all_recipes():
+        known = recipe.known
+        loss = f"{known.figure.loss:.2f} +- {known.figure.spread:.2f}"
+        memory = f"{known.memory / 1e6:.0f} MB"
+        table.add_row(recipe.name, known.title, loss, f"{known.seconds:.0f} s", memory)
+    plain_console().print(table)
+
+
+@recipe_app.command()
+def show(name: _Name) -> None:
+    """Show a recipe's page and its config."""
+    from openwafer.recipes import find_recipe
+
+    recipe = find_recipe(name)
+    print(f"{recipe.page}\n# {recipe.config}\n{recipe.config.read_text('utf-8')}", end="")
+
+
+@recipe_app.command()
+def run(
+    name: _Name,
+    overrides: Overrides = [],  # noqa: B006 - typer copies it
+) -> None:
+    """Make a recipe's data, train it, and compare its loss on held-out documents."""
+    from openwafer.recipes import find_recipe
+
+    run_recipe(find_recipe(name), overrides)
+
+
+def run_recipe(recipe: "Recipe", overrides: Sequence[str]) -> None:
+    """Train a recipe in a new folder of its name, and tell its loss beside the stated one."""
+    from openwafer.cli.places import free_name
+    from openwafer.training.data.mix import parts_of
+    from openwafer.training.session import Session, load_config
+
+    read = load_config(recipe.config, tuple(overrides))
+    recipe.make_data(path for part in parts_of(read.data.source) for path in part.paths)
+    session = Session(recipe.config, [f"name={free_name(read.folder, recipe.name)}", *overrides])
+    result = session.train()
+    tell_result(session, result)
+    _tell_loss(recipe, result.folder, _is_as_stated(overrides))
+    if recipe.known.prompt is not None:
+        _write_text(session, recipe.known.prompt)
+
+
+def _is_as_stated(overrides: Sequence[str]) -> bool:
+    return all(each.partition("=")[0] in SAME_RUN for each in overrides)
+
+
+def _tell_loss(recipe: "Recipe", run: Path, is_as_stated: bool) -> None:
+    """The loss of a run beside the recipe's; another one, of the same settings, is a warning."""
+    from openwafer.diagnostics import Diagnostic, Severity, tell
+    from openwafer.training.metrics import load_run
+
+    validation = load_run(run).validation
+    if validation is None:
+        print(f"no loss on held-out documents was taken; see evaluate in {recipe.config}")
+        return
+    loss, figure = validation.rows[-1].loss, recipe.known.figure
+    stated = f"{figure.loss:.2f} +- {figure.spread:.2f}"
+    whose = "the recipe's" if is_as_stated else "with other settings than the recipe's, which has"
+    print(f"loss on held-out documents {loss:.4f}; {whose} {stated}")
+    if is_as_stated and abs(loss - figure.loss) > figure.spread:
+        message = f"the loss is {loss:.4f}, and {recipe.name} was measured with {stated}"
+        help = "the sources of another Python, or other packages, are other data"
+        tell([Diagnostic(Severity.WARNING, "recipe-figure", message, help=help)])
+
+
+def _write_text(session: "Session", prompt: str) -> None:
+    from openwafer.training.session import Sampling
+
+    written = session.generate_all([prompt], Sampling(NUM_TOKENS, temperature=0.4, top_k=20))
+    session.keep_sample(prompt, written.texts[0], written.step)
+    print(f"what it writes:\n{prompt}{written.texts[0]}")

@@ -1,0 +1,37 @@
+"""How a training ended, and what may come next."""
+
+import math
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from openwafer.cli import EXIT_INTERRUPTED
+
+if TYPE_CHECKING:
+    from openwafer.training.session import Session, TrainResult
+
+
+def tell_result(session: "Session", result: "TrainResult") -> None:
+    """Print it; a run that was interrupted ends the command with the code for that."""
+    from openwafer.training.models import UserModule
+
+    run = shlex.quote(str(result.folder))
+    trust = " --trust-code" if isinstance(session.config.model, UserModule) else ""
+    if result.is_complete:
+        loss = "all before" if math.isnan(result.loss) else f"loss {result.loss:.4f}"
+        if result.stopped_early:
+            print(f"early stopping: {result.stopped_early}")
+        print(
+            f"done: {result.steps_done} steps, {loss}, in {result.folder}\n"
+            f"next: openwafer generate {run} --prompt TEXT{trust} | openwafer report {run} | "
+            f"openwafer export {run} FOLDER{trust}"
+        )
+        return
+    print(
+        f"{result.interrupted_by}: ended after step {result.steps_done}, which is saved\n"
+        f"go on with: openwafer resume {run}{trust}",
+        file=sys.stderr,
+    )
+    raise typer.Exit(EXIT_INTERRUPTED)

@@ -1,0 +1,100 @@
+"""Each recipe trains on its data and reaches its loss; what is wrong with one is told in words."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.recipes import Recipe, all_recipes, find_recipe
+from openwafer.recipes.recipe import RECIPE_FILE, read_recipe
+from openwafer.training.session import load_config
+from tests.cli.command import Done, run_command, settings
+from tests.recipes.recipes_table import TABLE, table
+from tests.tables import case
+
+# What takes the place of values too large for a test that runs every time.
+SMALLER = (
+    "steps=2",
+    "data.source.paths=[json/*.py]",
+    "data.validation_share=0.3",
+    "data.folder=null",
+    "batch={size: 2, sequence_length: 16}",
+    "streaming.mode=streamed",
+    "evaluate.batches=1",
+    "trace_steps=[]",
+)
+LLAMA = "hidden_size: 16, intermediate_size: 24, num_hidden_layers: 1, num_attention_heads: 2"
+# What each of these does with samples is another thing.
+BY_DEFAULT = ("llama",)
+WITHOUT_TEXT = ()
+SIZES = {
+    "llama": (f"model.config={{{LLAMA}}}",),
+}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs go to `runs` of the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+
+def run_small(name: str, *values: str) -> Done:
+    vocabulary = "data.tokenizer.vocab_size=300"
+    return run_command("recipe", "run", name, *settings([*SMALLER, vocabulary, *values]))
+
+
+@pytest.mark.parametrize("name", [case(name, by_default=name in BY_DEFAULT) for name in SIZES])
+def test_a_recipe_trains_two_steps_on_less(name: str) -> None:
+    done = run_small(name, *SIZES[name])
+    assert (done.code, done.err) == (0, "")
+    assert re.search(r"held-out documents \d\.\d+; with other settings than the rec", done.out)
+    assert ("what it writes:\ndef " in done.out) == (name not in WITHOUT_TEXT)
+    assert Path(f"runs/{name}/config.yaml").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [recipe.name for recipe in all_recipes()])
+def test_each_recipe_reaches_its_loss(name: str) -> None:
+    done = run_command("recipe", "run", name)
+    assert (done.code, done.err) == (0, "")
+    assert re.search(r"held-out documents \d\.\d+; the recipe's \d", done.out)
+
+
+def test_all_are_listed_with_their_losses_and_shown_with_their_configs() -> None:
+    listed = run_command("recipe", "list").out
+    assert [line.split()[0] for line in listed.splitlines()[1:]] == [r.name for r in all_recipes()]
+    shown = run_command("recipe", "show", "llama").out
+    assert shown.startswith("# llama\n")
+    assert "architecture: llama" in shown
+
+
+def test_the_guide_has_all_recipes() -> None:
+    assert TABLE.read_text(encoding="utf-8") == table(), "write it with scripts/recipes_page.py"
+
+
+@pytest.mark.parametrize("recipe", all_recipes(), ids=lambda recipe: recipe.name)
+def test_configs_read_what_data_steps_make_and_nothing_else(recipe: Recipe) -> None:
+    assert load_config(recipe.config).evaluate is not None
+    assert recipe.page.startswith(f"# {recipe.name}\n")
+
+
+def test_an_unknown_name_is_told_with_the_closest() -> None:
+    with pytest.raises(OpenwaferError, match="no recipe is called 'lama'"):
+        find_recipe("lama")
+
+
+def test_a_missing_package_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    recipe = find_recipe("llama")
+    known = replace(recipe.known, needs=("no_such_package",))
+    with pytest.raises(OpenwaferError, match="texts of the package no_such_package, which is not"):
+        replace(recipe, known=known).require_packages()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_mistake_of_a_file_has_its_place(tmp_path: Path) -> None:
+    text = (find_recipe("llama").folder / RECIPE_FILE).read_text("utf-8")
+    (tmp_path / RECIPE_FILE).write_text(text.replace("version: 1", "version: 2"), "utf-8")
+    with pytest.raises(OpenwaferError, match=r"version: 2; this program reads openwafer-recipe 1"):
+        read_recipe(tmp_path)
