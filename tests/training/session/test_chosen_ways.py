@@ -19,6 +19,8 @@ from tests.training.session.planned_systems import SMALL, apart, open_config, pl
 from tests.training.session.tiny_runs import TinyData, quiet
 
 LARGE = BatchConfig(size=128, sequence_length=12, micro_batches=4)
+# So that four systems stream, too.
+LARGER = replace(LARGE, size=256)
 
 
 @pytest.mark.parametrize(
@@ -107,4 +109,4 @@ def test_a_run_goes_on_as_was_chosen_when_it_began(data: TinyData, tmp_path: Pat
 def test_what_was_chosen_for_other_systems_is_chosen_anew(data: TinyData, tmp_path: Path) -> None:
     config = open_config(data, tmp_path, SMALL)
     assert begun(config).mode is Mode.PIPELINED
-    assert planned(replace(config, batch=LARGE, systems=4)).report.mode is Mode.STREAMED
+    assert planned(replace(config, batch=LARGER, systems=4)).report.mode is Mode.STREAMED
