@@ -117,7 +117,7 @@ def load_whole(model: nn.Module, path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("save", "load"), checkerboard((save_weights, save_whole), (load_weights, load_whole))
+    ("save", "load"), checkerboard((save_weights, save_whole), (load_weights, load_whole), one_in=4)
 )
 def test_weights_leave_and_enter_the_store_by_safetensors(
     save: Callable[[nn.Module, Path], None],

@@ -39,7 +39,8 @@ def largest_moments(model: nn.Module) -> Optimizer:
 
 
 @pytest.mark.parametrize(
-    ("optimize", "clipping"), [(adamw, clip), (momentum, no_clip), (largest_moments, no_clip)]
+    ("optimize", "clipping"),
+    [(adamw, clip), (momentum, no_clip), case(largest_moments, no_clip, by_default=False)],
 )
 def test_losses_and_weights_are_those_of_the_plain_loop(optimize: Optimize, clipping: Clip) -> None:
     plain = PlainScript(optimize, clipping).train()

@@ -21,7 +21,7 @@ from openwafer.training.plan_record import Activations
 from openwafer.training.stream.execute.execution import StreamedExecution
 from tests.training.stream.both_loops import STREAMED, Run, StreamedRun, plan
 
-NUM_CASES, NUM_SLOW_CASES = 2, 500
+NUM_CASES, NUM_SLOW_CASES = 1, 500
 # Calls of a loop that computes a loss of its own were above their budgets.
 FOUND = (192, 323)
 # Scalars of the optimizer on the host, which the oracle cannot tell from the device's.
