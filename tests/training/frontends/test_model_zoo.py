@@ -101,6 +101,7 @@ def test_evaluation_has_the_loss_of_the_checkpoint(tmp_path: Path) -> None:
     assert list(losses("validate_0/loss")) == [last]
 
 
+@pytest.mark.slow
 def test_all_checkpoints_are_evaluated_on_all_loaders(tmp_path: Path) -> None:
     run = changed(validate_all={"val_dataloaders": [EVALUATED, EVALUATED]})
     train(tmp_path, run)

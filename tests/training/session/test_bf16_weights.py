@@ -93,6 +93,8 @@ def test_a_resumed_run_ends_with_the_same_masters(data: TinyData, tmp_path: Path
     assert differing(saved_arrays(resumed), saved_arrays(unbroken)) == []
 
 
+# By default masters meet averages in test_covering_runs.
+@pytest.mark.slow
 def test_the_average_is_that_of_the_masters(data: TinyData, tmp_path: Path) -> None:
     config = replace(config_of(data, tmp_path), ema=0.9)
     train_quietly(config)

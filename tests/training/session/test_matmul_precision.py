@@ -20,7 +20,6 @@ from openwafer.training.session.matmul_precision import (
 )
 from openwafer.training.sparsity.kernels.processor import peak_flops
 from openwafer.training.stream.plan.placement import StoreTier
-from tests.tables import case
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.tiny_runs import (
     GPT,
@@ -53,9 +52,8 @@ def config_of(data: TinyData, folder: Path, level: MatmulPrecision) -> RunConfig
     return replace(config, model=WIDE, batch=batch, matmul_precision=level)
 
 
-@pytest.mark.parametrize(
-    "level", [case(level, by_default=level is MatmulPrecision.MEDIUM) for level in LEVELS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS)
 def test_a_run_equals_the_plain_loop_under_the_same_setting(
     data: TinyData, tmp_path: Path, level: MatmulPrecision
 ) -> None:

@@ -18,7 +18,6 @@ from openwafer.training.session import RunConfig, Session, load_config, show_pla
 from openwafer.training.session.config_sections import BatchConfig, Precision, ScheduleConfig
 from openwafer.training.sparsity.choice import WrittenProducts
 from openwafer.training.sparsity.products import Products
-from tests.tables import case
 from tests.training.session.tiny_runs import (
     GPT,
     TinyData,
@@ -79,7 +78,8 @@ def whole(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return train
 
 
-@pytest.mark.parametrize("way", [case(name, by_default=name == "is mixed") for name in WAYS])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
 def test_a_resumed_run_multiplies_as_it_began_whatever_a_measurement_would_say(
     data: TinyData, tmp_path: Path, whole: Whole, way: str
 ) -> None:

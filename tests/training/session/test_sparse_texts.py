@@ -49,6 +49,8 @@ def test_texts_are_the_same_wherever_the_weights_are(
     assert written(run, way) == texts
 
 
+# By default test_generated_texts writes on a device that is as small as can be.
+@pytest.mark.slow
 def test_texts_are_the_same_where_patterns_have_no_room(run: Path, texts: tuple[str, ...]) -> None:
     smallest = Session(run, console=quiet()).plan().predicted_peak_bytes
     assert written(run, f"device_memory={smallest}", "streaming.mode=streamed") == texts
