@@ -121,11 +121,21 @@ def test_an_activation_that_was_written_in_place_is_refused(
 def test_an_activation_of_another_wafer_comes_over(fabric: Fabric) -> None:
     other = Fabric(fabric.options)
     kept = other.wafer(X.shape).rest(X)
-    a, b = (OnWafer.of(one.wafer(X.shape).rest(X * 2)) for one in (other, fabric))
+    a, b = (OnWafer.of(one.wafer(X.shape).rest(X * 2), X.shape) for one in (other, fabric))
     assert torch.equal(a + b, X * 4)
     assert torch.equal(put(fabric.wafer(X.shape), a) + b, X * 4)
-    assert torch.equal(OnWafer.of(kept).clone(), X)
+    assert torch.equal(OnWafer.of(kept, X.shape).clone(), X)
     other.close()
+
+
+@pytest.mark.parametrize("look", [Tensor.numpy, Tensor.tolist])
+def test_whoever_looks_at_an_activations_memory_sees_its_values(
+    look: Callable[[Tensor], object], fabric: Fabric
+) -> None:
+    wafer = fabric.wafer(X.shape)
+    held = wafer.resident.relu(wafer.rest(X).activation)
+    found = look(OnWafer.of(wafer.made(held), X.shape))
+    assert repr(found) == repr(look(X.relu()))
 
 
 class Normed(nn.Linear):

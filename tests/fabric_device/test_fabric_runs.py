@@ -63,9 +63,7 @@ GPT = GptConfig(
     context_length=32,
     has_tied_embeddings=False,
 )
-IN_PARTS = StreamingConfig(
-    device="fabric", layers=("layers.*.attention.*", "layers.*.mlp", "layers.*_norm")
-)
+WHOLE: dict[str, Any] = {"model": GPT, "fabric": replace(FABRIC, host=())}
 
 
 def on_cpu(config: RunConfig) -> RunConfig:
@@ -98,7 +96,7 @@ def test_a_run_on_the_fabric_has_the_weights_of_one_on_the_cpu(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changed", [{}, {"sparsity": 0.5}])
+@pytest.mark.parametrize("changed", [{}, {"sparsity": 0.5}, WHOLE])
 def test_a_run_that_goes_on_has_the_same_bits(
     data: TinyData, tmp_path: Path, changed: dict[str, Any]
 ) -> None:
@@ -110,35 +108,40 @@ def test_a_run_that_goes_on_has_the_same_bits(
     assert differing(result, unbroken) == []
 
 
-SMALL: dict[str, Any] = {"model": GPT, "fabric": replace(FABRIC, columns=1)}
 LARGE: dict[str, Any] = {
     "model": replace(GPT, hidden_size=64, num_heads=4, mlp_size=192),
-    "fabric": replace(FABRIC, rows=16, columns=16),
+    "fabric": FabricOptions(rows=16, columns=16),
     "batch": BatchConfig(size=4, sequence_length=32),
     "steps": 20,
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sizes", [SMALL, LARGE], ids=["2 PEs", "256 PEs"])
+@pytest.mark.parametrize("sizes", [WHOLE, LARGE], ids=["4 PEs", "256 PEs"])
 def test_a_transformer_has_the_losses_of_the_cpu(
     data: TinyData, tmp_path: Path, sizes: dict[str, Any]
 ) -> None:
-    runs = [config_of(data, tmp_path / name, **sizes | {"streaming": IN_PARTS}) for name in "ab"]
+    runs = [config_of(data, tmp_path / name, **sizes) for name in "ab"]
     losses = []
     for config in (runs[0], on_cpu(runs[1])):
         train_quietly(config)
         losses.append([row.loss for row in load_run(config.folder / "tiny").metrics.rows])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    kept = load_run(tmp_path / "a/tiny").fabric
+    assert kept is not None
+    assert set(kept.copies_off) == {"cross_entropy"}
 
 
 @pytest.mark.slow
-def test_two_wafers_as_two_systems_have_the_bits_of_one(data: TinyData, tmp_path: Path) -> None:
-    batch = BatchConfig(size=4, sequence_length=12, micro_batches=2)
-    one = train_quietly(config_of(data, tmp_path / "a", batch=batch))
+@pytest.mark.parametrize("changed", [{}, WHOLE])
+def test_two_wafers_as_two_systems_have_the_bits_of_one(
+    data: TinyData, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    changed = changed | {"batch": BatchConfig(size=4, sequence_length=12, micro_batches=2)}
+    one = train_quietly(config_of(data, tmp_path / "a", **changed))
     pool = FollowerPool(1)
     try:
-        two = pool.train(config_of(data, tmp_path / "b", batch=batch), 2)
+        two = pool.train(config_of(data, tmp_path / "b", **changed), 2)
     finally:
         pool.close()
     assert differing(two, one) == []
@@ -174,7 +177,6 @@ def test_keys_that_contradict_the_fabric_are_refused(
 @pytest.mark.parametrize(
     ("fabric", "words"),
     [
-        (replace(FABRIC, host=()), "'embedding', a Embedding, is not computed"),
         (replace(FABRIC, rows=3000), "3000 rows and 2 columns of PEs; wse3 has room"),
         (FabricOptions(1, 1, host=("embedding",)), "48 tokens of 300 features take 57,600 bytes"),
     ],

@@ -1,8 +1,9 @@
 """The backend of a device that is a simulated wafer: its kernels, and what their layers may be."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -11,11 +12,21 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.fabric_device.attention import attention
+from openwafer.fabric_device.embedding import embedding, is_plain
 from openwafer.fabric_device.linear import StreamedPacked, put, streamed_linear
+from openwafer.fabric_device.loss import cross_entropy
 from openwafer.fabric_device.norm import layer_norm, norm_of, rms_norm
 from openwafer.fabric_device.wafer import Account, Wafer, num_tokens
 from openwafer.sdk.kernels.resident import Resident
-from openwafer.sdk.kernels.resident_plan import Norm, ResidentPlan, plan_resident
+from openwafer.sdk.kernels.resident_plan import (
+    Heads,
+    Norm,
+    ResidentPlan,
+    check_room,
+    plan_resident,
+    with_heads,
+)
 from openwafer.training.metrics.fabric_report import FabricReport
 from openwafer.training.sparsity.packed_linear import PackedLinear
 from openwafer.training.stream.device.layer_backend import LayerCall, LayerKernel, not_computed
@@ -26,6 +37,7 @@ _LINEAR: Final = (nn.Linear, PackedLinear)
 _LOCAL: Final = (nn.ReLU, nn.SiLU, nn.Identity)
 _COMPUTED: Final[Mapping[Any, Callable[..., Any]]] = {
     F.linear: streamed_linear,
+    F.embedding: embedding,
     F.rms_norm: rms_norm,
     F.layer_norm: layer_norm,
 }
@@ -54,7 +66,11 @@ class Fabric:
         self.account = Account()
         self.most_features = 1
         self.norm: Norm | None = None
-        self._wafers: dict[ResidentPlan, Wafer] = {}
+        self._wafers: dict[int, Wafer] = {}
+        self._functions: dict[Callable[..., Any], Callable[..., Any]] = {
+            F.scaled_dot_product_attention: partial(attention, self),
+            F.cross_entropy: partial(cross_entropy, self),
+        }
         self._num_tokens = num_tokens
         self._plan(num_tokens or options.columns)
 
@@ -80,6 +96,7 @@ class Fabric:
             copies_off=dict(account.copies_off),
             host_calls=dict(account.host_calls),
             memory_bytes=account.memory_bytes,
+            loads=account.loads,
         )
 
     def close(self) -> None:
@@ -94,11 +111,51 @@ class Fabric:
         Raises:
             OpenwaferError: they do not divide, or there is no room for the widest layer.
         """
-        # A model that comes later may have wider layers, or the first norm.
-        plan = self._plan(num_tokens(shape))
-        if plan not in self._wafers:
-            self._wafers[plan] = Wafer(Resident(plan), self.account)
-        return self._wafers[plan]
+        tokens = num_tokens(shape)
+        if tokens not in self._wafers:
+            resident = Resident(self._plan(tokens))
+            self._wafers[tokens] = Wafer(resident, self.account, self._functions)
+        else:
+            self._load(self._wafers[tokens])
+        return self._wafers[tokens]
+
+    @property
+    def rows(self) -> int:
+        """Of PEs."""
+        return self.options.rows
+
+    def widen(self, features: int) -> None:
+        """Have wafers take a layer of so many inputs or outputs."""
+        self.most_features = max(self.most_features, features)
+
+    def attend(self, wafer: Wafer, heads: Heads) -> None:
+        """Have a wafer's program compute such attention.
+
+        Raises:
+            OpenwaferError: heads or sequences do not divide, or there is no room.
+        """
+        wafer.heads = heads
+        self._load(wafer)
+
+    def classify(self, wafer: Wafer, num_classes: int) -> None:
+        """Have a wafer's program compute the loss of so many classes.
+
+        Raises:
+            OpenwaferError: there is no room.
+        """
+        wafer.num_classes = num_classes
+        self._load(wafer)
+
+    def _load(self, wafer: Wafer) -> None:
+        """Give a wafer the program of all layers that have come up to now."""
+        plan = self._plan(wafer.resident.plan.num_tokens)
+        if wafer.heads is not None:
+            plan = with_heads(plan, wafer.heads)
+        plan = replace(plan, num_classes=wafer.num_classes)
+        if plan != wafer.resident.plan:
+            check_room(plan)
+            wafer.resident.become(plan)
+            self.account.loads += 1
 
     def _plan(self, tokens: int) -> ResidentPlan:
         options = self.options
@@ -109,13 +166,17 @@ class Fabric:
 
     def _check(self, name: str, module: nn.Module) -> None:
         if isinstance(module, _LINEAR):
-            self.most_features = max(self.most_features, module.in_features, module.out_features)
+            self.widen(max(module.in_features, module.out_features))
             if module.weight.dtype != torch.float32:
                 raise not_computed(name, module, f"weights of {module.weight.dtype}")
             if isinstance(module, PackedLinear):
                 module.other_product = StreamedPacked(self, name, module)
         elif isinstance(module, nn.RMSNorm | nn.LayerNorm):
             self._check_norm(name, module)
+        elif isinstance(module, nn.Embedding):
+            if not is_plain(module) or module.weight.dtype != torch.float32:
+                raise not_computed(name, module, "embeddings with other options, or not of f32")
+            self.widen(module.embedding_dim)
         elif not _is_local(module) and not list(module.children()):
             raise not_computed(name, module, f"a {type(module).__name__}")
 
@@ -126,7 +187,7 @@ class Fabric:
         if self.norm not in (None, norm):
             raise not_computed(name, module, f"{norm} beside {self.norm}")
         self.norm = norm
-        self.most_features = max(self.most_features, norm.num_features)
+        self.widen(norm.num_features)
 
 
 @dataclass
@@ -154,9 +215,11 @@ class _OnFabric:
     def forward(self, call: LayerCall) -> Any:
         """See :class:`LayerKernel`."""
         backend = self.backend
+        most = max(map(_tokens_of, pytree.tree_leaves((call.args, call.kwargs))), default=0)
 
         def enter(value: Any) -> Any:
-            is_given = isinstance(value, torch.Tensor) and value.is_floating_point()
+            # What has fewer tokens, as a table has, is put beside activations where it meets them.
+            is_given = 0 < _tokens_of(value) == most
             return put(backend.wafer(value.shape), value) if is_given else value
 
         _check_call(call)
@@ -168,6 +231,12 @@ class _OnFabric:
 
     def _refusal(self, function: str) -> OpenwaferError:
         return not_computed(self.layer, self.module, f"torch's {function} inside it")
+
+
+def _tokens_of(value: Any) -> int:
+    """Of an activation; 0 of what is none."""
+    is_given = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return num_tokens(value.shape) if is_given else 0
 
 
 def _is_local(module: nn.Module) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from openwafer.fabric_device.on_wafer import OnWafer, gradient_rested, rested
 from openwafer.fabric_device.wafer import Account, Wafer
-from openwafer.sdk.kernels.resident_plan import ResidentPlan, Weights
+from openwafer.sdk.kernels.resident_plan import Heads, ResidentPlan, Weights
 from openwafer.sdk.kernels.sparse_tiles import Ints
 from openwafer.training.sparsity.packed_linear import PackedLinear
 
@@ -22,8 +22,21 @@ class Wafers(Protocol):
 
     account: Account
 
+    @property
+    def rows(self) -> int:
+        """Of PEs."""
+
     def wafer(self, shape: torch.Size) -> Wafer:
         """The one for tokens of a tensor (..., features)."""
+
+    def widen(self, features: int) -> None:
+        """Have wafers take a layer of so many inputs or outputs."""
+
+    def attend(self, wafer: Wafer, heads: Heads) -> None:
+        """Have a wafer's program compute such attention."""
+
+    def classify(self, wafer: Wafer, num_classes: int) -> None:
+        """Have a wafer's program compute the loss of so many classes."""
 
 
 def put(wafer: Wafer, tensor: Tensor) -> Tensor:
@@ -38,7 +51,7 @@ def put(wafer: Wafer, tensor: Tensor) -> Tensor:
 class _Put(torch.autograd.Function):
     @staticmethod
     def forward(_ctx: Any, tensor: Tensor, wafer: Wafer) -> Tensor:
-        return OnWafer.of(rested(tensor, wafer))
+        return OnWafer.of(rested(tensor, wafer), tensor.shape)
 
     @staticmethod
     def backward(_ctx: Any, gradient: Tensor) -> Any:
@@ -180,12 +193,11 @@ class _Linear(torch.autograd.Function):
         data = layer.data(weight)
         added = None if bias is None else bias.detach().numpy()
         with wafer.account.inside(layer.name):
-            y = wafer.resident.forward(weights, weights.values(data, added), x.rest.activation)
-            outputs = weights.streams.matrix.shape[0]
-            made = wafer.made(y, (*x.shape[:-1], outputs))
+            given, values = rested(x, wafer), weights.values(data, added)
+            y = wafer.made(wafer.resident.forward(weights, values, given.activation))
         ctx.save_for_backward(x, weight)
         ctx.layer, ctx.rest = layer, None
-        return OnWafer.of(made)
+        return OnWafer.of(y, (*x.shape[:-1], y.num_features))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -198,9 +210,10 @@ class _Linear(torch.autograd.Function):
         with wafer.account.inside(layer.name):
             if ctx.needs_input_grad[1]:
                 made = resident.delta(weights, layer.data(weight), dy.activation)
-                dx = OnWafer.of(wafer.made(made, x.shape, has_zeros=True))
+                dx = OnWafer.of(wafer.made(made, has_zeros=True), x.shape)
             if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-                found = resident.gradient(weights, x.rest.activation, dy.activation)
+                given = rested(x, wafer)
+                found = resident.gradient(weights, given.activation, dy.activation)
                 wafer.count()
                 of_weight = layer.gradient(found[~weights.is_of_bias])
                 if weights.has_bias:

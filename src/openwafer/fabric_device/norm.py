@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.fabric_device.linear import Wafers, put
-from openwafer.fabric_device.on_wafer import OnWafer, gradient_rested
+from openwafer.fabric_device.on_wafer import OnWafer, gradient_rested, rested
 from openwafer.fabric_device.wafer import Room, Wafer
 from openwafer.sdk.kernels.resident_plan import Norm
 
@@ -76,8 +76,9 @@ class _Norm(torch.autograd.Function):
         scales = np.stack([one.detach().numpy() for one in numbers])
         with wafer.account.inside(layer):
             wafer.account.copies_on += 1
-            made = wafer.resident.normalise(x.rest.activation, scales)
-            y = OnWafer.of(wafer.made(made.y, x.shape))
+            given = rested(x, wafer)
+            made = wafer.resident.normalise(given.activation, scales)
+            y = OnWafer.of(wafer.made(made.y), x.shape)
         ctx.layer, ctx.wafer, ctx.made = layer, wafer, made
         ctx.room = Room(wafer, made.normal, made.scales, made.roots)
         return y
@@ -88,5 +89,5 @@ class _Norm(torch.autograd.Function):
         dy = gradient_rested(gradient, wafer)
         with wafer.account.inside(ctx.layer):
             dx, of_numbers = wafer.resident.normalise_delta(ctx.made, dy.activation)
-            made = wafer.made(dx, gradient.shape, has_zeros=True)
-        return None, None, OnWafer.of(made), *map(torch.from_numpy, of_numbers)
+            made = OnWafer.of(wafer.made(dx, has_zeros=True), gradient.shape)
+        return None, None, made, *map(torch.from_numpy, of_numbers)

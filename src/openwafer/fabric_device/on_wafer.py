@@ -1,24 +1,27 @@
 """Tensors whose values are on the wafer until torch's code reads them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
 
+from openwafer.fabric_device.arrangement import Arrangement, arranged
+from openwafer.fabric_device.selection import joined, placed, selected
 from openwafer.fabric_device.wafer import Resting, Wafer
 from openwafer.sdk.kernels.resident import Resident
 from openwafer.sdk.kernels.resident_plan import Activation
-from openwafer.training.torch_private import pytree
+from openwafer.training.torch_private import DisableTorchFunctionSubclass, pytree
 
 aten = torch.ops.aten
 
 
 class OnWafer(torch.Tensor):
-    """A tensor (..., features) of float32 whose values are on a wafer.
+    """A tensor of float32 whose values are on a wafer: features of tokens, or some of them.
 
-    Views of the same features stay there, and so do sums and products of two, values of ReLU, SiLU
-    and GELU (that of a tanh), and their gradients. Any other operator has the values copied off,
-    once, and computes on the host.
+    Views stay there, and so do sums and products of two, what is put together of features of
+    several, values of ReLU, SiLU and GELU (that of a tanh), and gradients of all these. Attention
+    and cross-entropy are computed there. Any other operator has the values copied off, once, and
+    computes on the host.
 
     Attributes:
         rest: the activation.
@@ -29,17 +32,48 @@ class OnWafer(torch.Tensor):
     plain: torch.Tensor
 
     @classmethod
-    def of(cls, rest: Resting, plain: torch.Tensor | None = None) -> "OnWafer":
+    def of(cls, rest: Resting, shape: Sequence[int] | Arrangement) -> "OnWafer":
         """The tensor of an activation.
 
         Args:
             rest: the activation.
-            plain: a view of its room in host memory; None is all of it.
+            shape: of the tensor, or how it lies.
         """
-        seen = rest.plain if plain is None else plain
-        tensor = seen.as_subclass(cls)
-        tensor.rest, tensor.plain = rest, seen
+        if isinstance(shape, Arrangement):
+            return cls.seeing(rest, shape.seen(rest.plain))
+        return cls.seeing(rest, rest.plain.view(torch.Size(shape)))
+
+    @classmethod
+    def seeing(cls, rest: Resting, plain: torch.Tensor) -> "OnWafer":
+        """A view of an activation's room in host memory."""
+        tensor = plain.as_subclass(cls)
+        tensor.rest, tensor.plain = rest, plain
         return tensor
+
+    @property
+    def arrangement(self) -> Arrangement | None:
+        """How it lies; None where it leaves out tokens, or repeats something."""
+        return arranged(self.plain, self.rest.num_features)
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = dict(kwargs or {})
+        first = next((one for one in args if isinstance(one, OnWafer)), None)
+        computed = None if first is None else first.rest.wafer.functions.get(func)
+        with DisableTorchFunctionSubclass():
+            # What autograd has a node of its own for.
+            made = computed(*args, **named) if computed is not None else None
+            if made is not None:
+                return made
+            if first is not None and func in _OF_MEMORY and not first.requires_grad:
+                args = (_read(first, func.__name__), *args[1:])
+            return func(*args, **named)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -49,41 +83,55 @@ class OnWafer(torch.Tensor):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        local = _LOCAL.get(func)
+        local, named = _LOCAL.get(func), kwargs or {}
         if local is not None:
-            made = local(*args, **(kwargs or {}))
+            made = local(*args, **named)
             if made is not None:
-                return cls.of(made)
+                return made
         if func in _VIEWS:
             source = args[0]
-            seen = func(source.plain, *args[1:], **(kwargs or {}))
-            if seen.is_contiguous() and seen.shape[-1:] == source.shape[-1:]:
-                return cls.of(source.rest, seen)
+            seen = func(source.plain, *args[1:], **named)
+            return pytree.tree_map(lambda one: cls.seeing(source.rest, one), seen)
         name = getattr(func, "__name__", str(func)).split(".")[0]
 
         def read(value: Any) -> Any:
-            if not isinstance(value, OnWafer):
-                return value
-            value.rest.read(name)
-            return value.plain
+            return _read(value, name) if isinstance(value, OnWafer) else value
 
-        args, kwargs = pytree.tree_map(read, (tuple(args), dict(kwargs or {})))
+        args, kwargs = pytree.tree_map(read, (tuple(args), named))
         return func(*args, **kwargs)
 
 
+def _read(tensor: OnWafer, name: str) -> torch.Tensor:
+    tensor.rest.read(name)
+    return tensor.plain
+
+
+def at_rest(value: torch.Tensor, wafer: Wafer, arrangement: Arrangement) -> Resting:
+    """Values on this wafer, that lie so; they are put there if they are elsewhere, or otherwise."""
+    shape = arrangement.shape
+    if isinstance(value, OnWafer):
+        rest = value.rest
+        found = arranged(value.plain.expand(shape), rest.num_features)
+        if rest.wafer is wafer and found is not None and found.is_like(arrangement):
+            return selected(rest, found.features)
+        if not rest.is_given:
+            rest.read("another wafer" if rest.wafer is not wafer else "another arrangement")
+        value = value.plain
+    plain = torch.empty(arrangement.num_tokens, len(arrangement.features))
+    arrangement.seen(plain).copy_(value.detach().expand(shape))
+    return wafer.rest(plain)
+
+
 def rested(value: torch.Tensor, wafer: Wafer) -> Resting:
-    """A tensor on this wafer, where it is put if it is elsewhere."""
-    if not isinstance(value, OnWafer):
-        return wafer.rest(value)
-    if value.rest.wafer is wafer:
-        return value.rest
-    value.rest.read("another wafer")
-    return wafer.rest(value.plain)
+    """A tensor (..., features) on this wafer."""
+    return at_rest(value, wafer, Arrangement.plain(value.shape))
 
 
-def gradient_rested(value: torch.Tensor, wafer: Wafer) -> Resting:
+def gradient_rested(
+    value: torch.Tensor, wafer: Wafer, arrangement: Arrangement | None = None
+) -> Resting:
     """The same of a gradient, whose padded tokens are to be zeros, whoever made it."""
-    rest = rested(value, wafer)
+    rest = at_rest(value, wafer, arrangement or Arrangement.plain(value.shape))
     if rest.has_zeros or not wafer.resident.plan.is_padded:
         return rest
     rest.read("padding")
@@ -92,62 +140,149 @@ def gradient_rested(value: torch.Tensor, wafer: Wafer) -> Resting:
 
 def _both(
     function: Callable[..., Activation], has_zeros: Callable[[tuple[bool, bool]], bool]
-) -> Callable[..., Resting | None]:
-    """A function of two activations of one shape, and whether it keeps padded zeros."""
+) -> Callable[..., OnWafer | None]:
+    """A function of two activations, or of one and numbers, and whether it keeps padded zeros."""
 
-    def local(a: Any, b: Any, *, alpha: float = 1) -> Resting | None:
-        are_there = isinstance(a, OnWafer) and isinstance(b, OnWafer)
-        if not are_there or a.shape != b.shape or alpha != 1:
+    def local(a: Any, b: Any, *, alpha: float = 1) -> OnWafer | None:
+        if not (_is_operand(a) and _is_operand(b)) or alpha != 1:
             return None
-        x: Resting = a.rest
-        y: Resting = b.rest
-        if x.wafer is not y.wafer:
+        shape = torch.broadcast_shapes(a.shape, b.shape)
+        # Values that the host has are what is put beside the others.
+        whole = [one for one in (a, b) if isinstance(one, OnWafer) and one.shape == shape]
+        whole.sort(key=lambda one: one.rest.is_given)
+        lies = whole[0].arrangement if whole else None
+        if lies is None:
             return None
-        made = function(x.wafer.resident, x.activation, y.activation)
-        return x.wafer.made(made, a.shape, has_zeros=has_zeros((x.has_zeros, y.has_zeros)))
+        wafer = whole[0].rest.wafer
+        x, y = (at_rest(one, wafer, lies) for one in (a, b))
+        made = function(wafer.resident, x.activation, y.activation)
+        return OnWafer.of(wafer.made(made, has_zeros=has_zeros((x.has_zeros, y.has_zeros))), lies)
 
     return local
 
 
-def _one(function: Callable[..., Activation]) -> Callable[..., Resting | None]:
+def _is_operand(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
+
+
+def _one(function: Callable[..., Activation]) -> Callable[..., OnWafer | None]:
     """A function of each value."""
 
-    def local(x: OnWafer) -> Resting:
-        wafer = x.rest.wafer
-        return wafer.made(function(wafer.resident, x.rest.activation), x.shape)
+    def local(x: OnWafer) -> OnWafer | None:
+        lies = x.arrangement
+        if lies is None:
+            return None
+        wafer, given = x.rest.wafer, selected(x.rest, lies.features)
+        return OnWafer.of(wafer.made(function(wafer.resident, given.activation)), lies)
 
     return local
 
 
-def _delta(function: Callable[..., Activation]) -> Callable[..., Resting | None]:
+def _delta(function: Callable[..., Activation]) -> Callable[..., OnWafer | None]:
     """The gradient of such a function, from that of its result and from what the forward kept."""
 
-    def local(dy: Any, kept: Any) -> Resting | None:
-        if not isinstance(kept, OnWafer):
+    def local(dy: Any, kept: Any) -> OnWafer | None:
+        lies = kept.arrangement if isinstance(kept, OnWafer) else None
+        if lies is None:
             return None
-        wafer = kept.rest.wafer
-        given = rested(dy, wafer)
-        dx = function(wafer.resident, kept.rest.activation, given.activation)
-        return wafer.made(dx, kept.shape, has_zeros=given.has_zeros)
+        wafer, x = kept.rest.wafer, selected(kept.rest, lies.features)
+        given = at_rest(dy, wafer, lies)
+        dx = function(wafer.resident, x.activation, given.activation)
+        return OnWafer.of(wafer.made(dx, has_zeros=given.has_zeros), lies)
 
     return local
 
 
-def _relu_delta(dy: Any, y: Any, threshold: float) -> Resting | None:
+def _relu_delta(dy: Any, y: Any, threshold: float) -> OnWafer | None:
     return _delta(Resident.relu_delta)(dy, y) if threshold == 0 else None
 
 
-def _gelu(x: OnWafer, *, approximate: str = "none") -> Resting | None:
+def _gelu(x: OnWafer, *, approximate: str = "none") -> OnWafer | None:
     return _one(Resident.gelu)(x) if approximate == "tanh" else None
 
 
-def _gelu_delta(dy: Any, x: Any, *, approximate: str = "none") -> Resting | None:
+def _gelu_delta(dy: Any, x: Any, *, approximate: str = "none") -> OnWafer | None:
     return _delta(Resident.gelu_delta)(dy, x) if approximate == "tanh" else None
 
 
-_LOCAL: Final[Mapping[Any, Callable[..., Resting | None]]] = {
+def _negative(x: OnWafer) -> OnWafer | None:
+    lies = x.arrangement
+    if lies is None:
+        return None
+    count = len(lies.features)
+    made = placed(x.rest, lies.features, tuple(range(count)), count, -1.0)
+    return OnWafer.of(made, lies)
+
+
+def _joined(tensors: Sequence[torch.Tensor], dim: int = 0) -> OnWafer | None:
+    """Features of several side by side, along one of the dims of features."""
+    first = next(one for one in tensors if isinstance(one, OnWafer))
+    lies, wafer = first.arrangement, first.rest.wafer
+    dim %= first.ndim
+    if lies is None or not all(map(_is_operand, tensors)) or first.shape[dim] == 1:
+        return None
+    if lies.strides[dim] >= len(lies.features):
+        return None
+    shape = list(first.shape)
+    shape[dim] = sum(one.shape[dim] for one in tensors)
+    whole = _widened(lies, torch.Size(shape), dim)
+    places, parts, begin = whole.seen(_numbers(whole)), [], 0
+    for tensor in tensors:
+        size = tensor.shape[dim]
+        own = Arrangement(
+            tuple(range(len(whole.features) * size // shape[dim])),
+            tensor.shape,
+            _widened(lies, tensor.shape, dim).strides,
+        )
+        rest, features = _source(tensor, wafer, own)
+        taken = torch.zeros(own.num_tokens, len(own.features), dtype=torch.int64)
+        own.seen(taken).copy_(places.narrow(dim, begin, size))
+        parts.append((rest, features, tuple(taken[0].tolist())))
+        begin += size
+    return OnWafer.of(joined(parts, len(whole.features), wafer), whole)
+
+
+def _source(
+    tensor: torch.Tensor, wafer: Wafer, lies: Arrangement
+) -> tuple[Resting, tuple[int, ...]]:
+    """An activation, and which of its features are those of a tensor that lies so."""
+    if isinstance(tensor, OnWafer) and tensor.rest.wafer is wafer:
+        found = tensor.arrangement
+        if found is not None and found.is_like(lies):
+            return tensor.rest, found.features
+    return at_rest(tensor, wafer, lies), lies.features
+
+
+def _widened(lies: Arrangement, shape: torch.Size, dim: int) -> Arrangement:
+    """The same order of dims, of which one has another size."""
+    order = sorted(
+        (i for i, size in enumerate(lies.shape) if size > 1), key=lies.strides.__getitem__
+    )
+    strides, step = [1] * len(shape), 1
+    for one in order:
+        strides[one], step = step, step * shape[one]
+    count = len(lies.features) * shape[dim] // lies.shape[dim]
+    return Arrangement(tuple(range(count)), shape, tuple(strides))
+
+
+def _numbers(lies: Arrangement) -> torch.Tensor:
+    """Of each element the number of its feature: (tokens, features)."""
+    return torch.arange(len(lies.features)).repeat(lies.num_tokens, 1)
+
+
+def _sum_of_one(x: OnWafer, dims: Sequence[int], keepdim: bool = False, **_: Any) -> OnWafer | None:
+    """A sum along dims of size 1, as autograd takes it where shapes were made equal."""
+    if not dims or any(x.shape[dim] != 1 for dim in dims):
+        return None
+    return OnWafer.seeing(x.rest, x.plain if keepdim else x.plain.squeeze(tuple(dims)))
+
+
+_LOCAL: Final[Mapping[Any, Callable[..., OnWafer | None]]] = {
     aten.add.Tensor: _both(Resident.add, all),
     aten.mul.Tensor: _both(Resident.multiply, any),
+    aten.neg.default: _negative,
+    aten.cat.default: _joined,
+    aten.sum.dim_IntList: _sum_of_one,
     aten.relu.default: _one(Resident.relu),
     aten.threshold_backward.default: _relu_delta,
     aten.silu.default: _one(Resident.silu),
@@ -160,7 +295,15 @@ _VIEWS: Final = frozenset(
         aten.view.default,
         aten.unsqueeze.default,
         aten.squeeze.dim,
+        aten.squeeze.dims,
         aten.detach.default,
         aten.alias.default,
+        aten.transpose.int,
+        aten.permute.default,
+        aten.slice.Tensor,
+        aten.split.Tensor,
+        aten.split_with_sizes.default,
     )
 )
+_OF_MEMORY: Final = frozenset((torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__))
+"""What looks at a tensor's memory without an operator."""

@@ -1,11 +1,11 @@
 """A resident program, the activations that live on it, and who reads them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from weakref import finalize
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.fabric_device.report import Tally
 from openwafer.sdk.kernels.resident import Resident
-from openwafer.sdk.kernels.resident_plan import Activation
+from openwafer.sdk.kernels.resident_plan import Activation, Heads
 
 Refusal: TypeAlias = Callable[[str], OpenwaferError]
 """Makes the error of a torch function that reads an activation inside a layer."""
@@ -33,6 +33,7 @@ class Account:
     copies_on: int = 0
     copies_off: Counter[str] = field(default_factory=Counter)
     host_calls: Counter[str] = field(default_factory=Counter)
+    loads: int = 0
     memory_bytes: int = 0
     layer: str = ""
     refuses: Refusal | None = None
@@ -59,28 +60,50 @@ class Resting:
     Args:
         wafer: has it.
         activation: where it lies.
-        shape: of the tensor, whose last dim are its features.
         has_zeros: whether the tokens that fill up a PE's are zeros, as sums over tokens of a
             gradient need them.
+        whole: the activation that this is a part of, which has the room.
     """
 
     def __init__(
-        self, wafer: "Wafer", activation: Activation, shape: torch.Size, *, has_zeros: bool
+        self,
+        wafer: "Wafer",
+        activation: Activation,
+        *,
+        has_zeros: bool,
+        whole: "Resting | None" = None,
     ) -> None:
         self.wafer = wafer
         self._activation = activation
         self.has_zeros = has_zeros
         # Room for its values, which come when somebody reads them.
         with torch.inference_mode(mode=False):
+            shape = wafer.resident.plan.num_tokens, activation.features
             self.plain = torch.empty(shape, dtype=torch.float32)
-        self._is_here = False
-        finalize(self, wafer.resident.release, activation)
+        self.is_here = False
+        self._whole = whole
+        if whole is None:
+            finalize(self, wafer.resident.release, activation)
+
+    @property
+    def num_features(self) -> int:
+        """Of each token."""
+        return self._activation.features
+
+    def part(self, activation: Activation) -> "Resting":
+        """Some of its features, which lie in a row."""
+        return Resting(self.wafer, activation, has_zeros=self.has_zeros, whole=self)
 
     @property
     def activation(self) -> Activation:
         """Where it lies; see :meth:`check`."""
         self.check()
         return self._activation
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the host has the values without a copy."""
+        return self.is_here and not self.plain._version
 
     def check(self) -> None:
         """Refuse an activation whose values torch has written in host memory since."""
@@ -101,12 +124,12 @@ class Resting:
         account = self.wafer.account
         if account.refuses is not None:
             raise account.refuses(function)
-        if not self._is_here:
-            self._is_here = True
+        if not self.is_here:
+            self.is_here = True
             account.copies_off[function] += 1
             values = self.wafer.resident.values(self._activation)
             # By numpy, so that autograd does not take it for a change of the tensor.
-            self.plain.numpy()[...] = values.T.reshape(self.plain.shape)
+            self.plain.numpy()[...] = values.T
 
 
 class Room:
@@ -123,29 +146,38 @@ class Wafer:
     Args:
         resident: holds the activations.
         account: of the device.
+        functions: of torch, by whoever computes them here; those return None for what they do not.
+
+    Attributes:
+        heads: of its program's attention.
+        num_classes: of its program's loss.
     """
 
-    def __init__(self, resident: Resident, account: Account) -> None:
+    def __init__(
+        self,
+        resident: Resident,
+        account: Account,
+        functions: Mapping[Callable[..., Any], Callable[..., Any]],
+    ) -> None:
         self.resident = resident
         self.account = account
+        self.functions = functions
+        self.heads: Heads | None = None
+        self.num_classes = 0
 
     def rest(self, tensor: torch.Tensor) -> Resting:
         """An activation with a tensor's values: (..., features)."""
         self.account.copies_on += 1
-        values = tensor.detach().numpy().reshape(-1, tensor.shape[-1]).T
-        activation = self.resident.hold(np.ascontiguousarray(values))
-        return Resting(self, activation, tensor.shape, has_zeros=True)
+        values = tensor.detach().numpy().reshape(-1, tensor.shape[-1])
+        activation = self.resident.hold(np.ascontiguousarray(values.T))
+        made = Resting(self, activation, has_zeros=True)
+        made.plain.numpy()[...], made.is_here = values, True
+        return made
 
-    def made(
-        self,
-        activation: Activation,
-        shape: torch.Size | tuple[int, ...],
-        *,
-        has_zeros: bool = False,
-    ) -> Resting:
+    def made(self, activation: Activation, *, has_zeros: bool = False) -> Resting:
         """What a pass has made; the pass is counted for the layer under way."""
         self.count()
-        return Resting(self, activation, torch.Size(shape), has_zeros=has_zeros)
+        return Resting(self, activation, has_zeros=has_zeros)
 
     def count(self) -> None:
         """Count the passes since the last time for the layer under way."""

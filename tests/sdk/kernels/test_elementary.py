@@ -34,7 +34,7 @@ comptime {
 """
 
 
-@pytest.mark.parametrize("arch", ["wse2", "wse3"])
+@pytest.mark.parametrize("arch", ["wse3", pytest.param("wse2", marks=pytest.mark.slow)])
 def test_exponentials_of_no_numbers_are_none_and_their_neighbours_right(
     arch: str, tmp_path: Path
 ) -> None:

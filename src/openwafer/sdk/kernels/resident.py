@@ -12,6 +12,7 @@ from openwafer.diagnostics import error
 from openwafer.sdk.door.compiled import QUIET
 from openwafer.sdk.kernels.resident_plan import (
     Activation,
+    Attended,
     Norm,
     Normalised,
     Pass,
@@ -40,14 +41,42 @@ class Resident:
 
     def __post_init__(self) -> None:
         plan = self.plan
-        program = compiled("resident", plan.arch, plan.params)
-        self._run = program.run(replace(QUIET, edge=plan.edge))
         self._free = [(1, plan.num_panels - 1)]
         self._released: deque[Activation] = deque()
         self.least_free = plan.num_panels - 1
-        shape = plan.rows, plan.columns, plan.tokens
+        self._begin(np.ones((plan.rows, plan.columns, plan.tokens), np.float32))
+
+    def _begin(self, arena: NDArray[np.float32]) -> None:
+        """Run the plan's program with what lies at the begin of its arena."""
+        plan = self.plan
+        program = compiled("resident", plan.arch, plan.params)
+        self._run = program.run(replace(QUIET, edge=plan.edge))
         self._run.launch("look", 0)
-        self._run.write("window", np.ones(shape, np.float32))
+        self._run.write("window", arena)
+
+    def become(self, plan: ResidentPlan) -> None:
+        """Load another program of the rectangle; what is held is copied off and on again.
+
+        Raises:
+            OpenwaferError: ``kernel-memory``, it leaves no room for what is held.
+        """
+        self._take_back()
+        before, last = self.plan.num_panels, self._free[-1]
+        used = last[0] if sum(last) == before else before
+        if used > plan.num_panels:
+            raise error(
+                "kernel-memory",
+                f"{4 * used * plan.tokens:,} bytes of activations are held on each PE, and a "
+                f"program with all layers leaves {4 * plan.num_panels * plan.tokens:,}",
+                help="spread the model over more PEs, or give fewer tokens at a time",
+            )
+        self._run.launch("look", 0)
+        arena = self._run.read("window", used * self.plan.tokens)
+        self.close()
+        kept = [span for span in self._free if sum(span) < before]
+        self._free = [*kept, (used, plan.num_panels - used)]
+        self.plan, self.least_free = plan, plan.num_panels - self.used_panels
+        self._begin(arena)
 
     def close(self) -> None:
         """End the run."""
@@ -108,15 +137,13 @@ class Resident:
         """
         check_finite("an activation", values)
         plan = self.plan
-        held = self.reserve(len(values))
+        panels = plan.panels_of(len(values))
         padding = plan.columns * plan.tokens - plan.num_tokens
-        dealt = in_turns(len(values), plan.rows).spread(values, plan.rows, held.panels)
-        by_column = dealt.reshape(plan.rows, held.panels, plan.columns, -1)
+        dealt = in_turns(len(values), plan.rows).spread(values, plan.rows, panels)
+        by_column = dealt.reshape(plan.rows, panels, plan.columns, -1)
         padded = np.pad(by_column, [(0, 0)] * 3 + [(0, padding // plan.columns)])
         spread = padded.transpose(0, 2, 1, 3).reshape(plan.rows, plan.columns, -1)
-        self._run.launch("look", self._at(held))
-        self._run.write("window", spread)
-        return held
+        return replace(self._words(spread), features=len(values))
 
     def values(self, activation: Activation) -> NDArray[np.float32]:
         """Copy values off the wafer: (features, tokens)."""
@@ -174,6 +201,16 @@ class Resident:
         """The sum of two."""
         return self._local("add", a, b)
 
+    def scale(self, x: Activation, factor: float) -> Activation:
+        """Each value times a number."""
+        place = self._words(np.full(self._shape(1), factor, np.float32))
+        y = self.reserve(x.features)
+        operands = x, place, y
+        self._run.launch("scale", *map(self._at, operands), x.panels * self.plan.tokens)
+        self._end("scale")
+        self.release(place)
+        return y
+
     def relu(self, x: Activation) -> Activation:
         """The greater of each value and 0."""
         return self._local("relu", x)
@@ -209,11 +246,8 @@ class Resident:
             x: of as many features.
             scales: of features; with a mean, also their shifts: (1 or 2, features).
         """
-        panels = self._number_panels
-        kept = self.reserve(x.features), self._reserve(panels, x.features)
+        kept = self.reserve(x.features), self._words(self._of_features(scales))
         roots, y = self._reserve(1, x.features), self.reserve(x.features)
-        self._run.launch("look", self._at(kept[1]))
-        self._run.write("window", self._of_features(scales))
         self._run.launch("norm", *map(self._at, (x, kept[1], kept[0], roots, y)))
         self._end("norm")
         return Normalised(y, *kept, roots)
@@ -231,6 +265,68 @@ class Resident:
             self._take(of_features, self._at(dscales) + number * dy.panels, dy)
         self.release(dscales)
         return dx, gradients
+
+    def attention(self, queries: Activation, keys: Activation, values: Activation) -> Attended:
+        """The plan's causal attention: softmax(Q^T K / sqrt(d)) V of each head."""
+        assert self.plan.heads is not None
+        count = self.plan.heads.count
+        made = Attended(self.reserve(queries.features), self._reserve(2 * count, count))
+        operands = queries, keys, values, made.kept, made.out
+        self._run.launch("attention", *map(self._at, operands))
+        self._end("attention")
+        return made
+
+    def attention_delta(
+        self, given: tuple[Activation, Activation, Activation], made: Attended, dout: Activation
+    ) -> tuple[Activation, Activation, Activation]:
+        """Gradients of queries, keys and values.
+
+        Args:
+            given: these.
+            made: what :meth:`attention` gave.
+            dout: gradient of its result.
+        """
+        found = [self.reserve(dout.features) for _ in given]
+        operands = *given, made.out, made.kept, dout, *found
+        self._run.launch("attention_delta", *map(self._at, operands))
+        self._end("attention_delta")
+        return found[0], found[1], found[2]
+
+    def cross_entropy(
+        self, logits: Activation, labels: NDArray[np.int32], weight: float
+    ) -> tuple[NDArray[np.float32], Activation]:
+        """Losses of tokens, and gradients of `weight` times their sum.
+
+        Args:
+            logits: of the plan's classes.
+            labels: of tokens, of which negative ones are left out.
+            weight: of the gradients.
+        """
+        plan = self.plan
+        words = np.full((plan.columns, 2, plan.tokens), -1, np.int32)
+        words[:, 0, : plan.num_tokens // plan.columns] = labels.reshape(plan.columns, -1)
+        words[:, 1] = np.float32(weight).view(np.int32)
+        spread = words.reshape(1, plan.columns, -1).repeat(plan.rows, 0)
+        place, losses = self._words(spread.view(np.float32)), self._reserve(1, 1)
+        dlogits = self.reserve(logits.features)
+        operands = logits, place, losses, dlogits
+        self._run.launch("cross_entropy", *map(self._at, operands))
+        self._end("cross_entropy")
+        found = self.values(losses)[0]
+        for one in (place, losses):
+            self.release(one)
+        return found, dlogits
+
+    def _shape(self, panels: int) -> tuple[int, int, int]:
+        return self.plan.rows, self.plan.columns, panels * self.plan.tokens
+
+    def _words(self, spread: NDArray[np.float32]) -> Activation:
+        """Room with words of each PE: (rows, columns, words)."""
+        panels = ceil(spread.shape[2] / self.plan.tokens)
+        held = self._reserve(panels, panels * self.plan.rows)
+        self._run.launch("look", self._at(held))
+        self._run.write("window", spread)
+        return held
 
     def _take(self, found: NDArray[np.float32], first: int, dy: Activation) -> None:
         """Let sums of numbers of features leave by the ports."""

@@ -1,6 +1,6 @@
 """A rectangle of PEs that keeps a network's activations, and the weights that stream to it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from typing import Any, Final, Self
@@ -31,6 +31,8 @@ _OUT_COLORS: Final = range(7, 15)
 _DEPTH: Final = 4
 _SIMD: Final = 4
 """Tokens of a PE are a multiple of it."""
+_ELEMENTARY_WORDS: Final = 135
+"""Of ``<kernels/elementary>``."""
 _CODE_BYTES: Final = 12 * 1024
 """Kept for the code of all passes, the stack and what the host's copies need."""
 
@@ -87,6 +89,21 @@ class Norm:
 
 
 @dataclass(frozen=True)
+class Heads:
+    """Causal attention of a program, which is all of one shape.
+
+    Attributes:
+        count: of heads.
+        size: features of each, which rows of PEs divide.
+        length: tokens of a sequence; sequences lie one behind the other.
+    """
+
+    count: int
+    size: int
+    length: int
+
+
+@dataclass(frozen=True)
 class ResidentPlan:
     """A rectangle of PEs that holds activations of so many tokens, before anything is compiled.
 
@@ -101,6 +118,8 @@ class ResidentPlan:
         most_features: of a layer.
         arch: the generation.
         norm: of layers, where they have one.
+        heads: of attention, where there is one.
+        num_classes: of a loss; 0 where there is none.
     """
 
     rows: int
@@ -110,6 +129,8 @@ class ResidentPlan:
     most_features: int
     arch: Arch
     norm: Norm | None = None
+    heads: Heads | None = None
+    num_classes: int = 0
 
     @property
     def tokens(self) -> int:
@@ -137,7 +158,19 @@ class ResidentPlan:
         waiting = 2 * (_DEPTH * self.tokens + 1) + self.tokens
         if self.norm is not None:
             waiting += (self.panels_of(self.norm.num_features) + 2) * self.tokens
-        return _CODE_BYTES + 4 * (waiting + 2 * self.own_features)
+        if self.num_classes:
+            waiting += 2 * self.tokens + _ELEMENTARY_WORDS
+        return _CODE_BYTES + 4 * (waiting + self._attention_words + 2 * self.own_features)
+
+    @property
+    def _attention_words(self) -> int:
+        """Two blocks of keys, values and their gradients, scores, and numbers of queries."""
+        heads = self.heads
+        if heads is None:
+            return 0
+        queries = heads.count * self.tokens
+        size = heads.size // self.rows * queries
+        return 9 * size + 3 * queries * self.tokens + 2 * queries + _ELEMENTARY_WORDS
 
     @property
     def num_panels(self) -> int:
@@ -165,6 +198,7 @@ class ResidentPlan:
     @property
     def params(self) -> dict[str, Param]:
         """Of its program."""
+        heads = self.heads or Heads(0, 0, 0)
         return {
             "rows": self.rows,
             "columns": self.columns,
@@ -174,11 +208,16 @@ class ResidentPlan:
             "most_features": self.own_features,
             "arena_elements": self.num_panels * self.tokens,
             **self._norm_params,
+            "heads": heads.count,
+            "head_size": heads.size,
+            "length": heads.length,
+            "num_classes": self.num_classes,
         }
 
     @property
     def _norm_params(self) -> dict[str, Param]:
-        words = 2 * self.tokens
+        scores = 2 * self.heads.count * self.tokens**2 if self.heads else 0
+        words = max(2 * self.tokens, scores)
         tree = best_tree(self.rows, words, words, self.arch) if self.rows > 1 else None
         trees, norm = params_of(None, tree), self.norm or Norm(0, 0.0, has_mean=False)
         return {
@@ -242,16 +281,62 @@ def plan_resident(
             help="give a feature for each row of PEs or more",
         )
     plan = ResidentPlan(rows, columns, num_tokens, ports, most_features, generation, norm)
-    if plan.num_panels <= plan.panels_of(most_features):
+    check_room(plan)
+    return plan
+
+
+def with_heads(plan: ResidentPlan, heads: Heads) -> ResidentPlan:
+    """The same rectangle, whose program has attention.
+
+    Raises:
+        OpenwaferError: heads or sequences do not divide, or there is no room.
+    """
+    if heads.size % plan.rows:
+        raise error(
+            "kernel-shape",
+            f"heads of {heads.size} features on {plan.rows} rows of PEs",
+            help="choose rows that divide the features of a head",
+        )
+    if plan.is_padded:
+        raise error(
+            "kernel-tokens",
+            f"attention of {plan.num_tokens // plan.columns} tokens of a PE",
+            help=f"give each PE a multiple of {_SIMD} tokens",
+        )
+    wider = replace(plan, heads=heads)
+    check_room(wider)
+    return wider
+
+
+def check_room(plan: ResidentPlan) -> None:
+    """Refuse a rectangle on which the widest activation has no room.
+
+    Raises:
+        OpenwaferError: ``kernel-memory``.
+    """
+    panels = plan.panels_of(plan.most_features)
+    if plan.num_panels <= panels:
         raise error(
             "kernel-memory",
-            f"{plan.tokens} tokens of {plan.panels_of(most_features)} features take "
-            f"{4 * plan.tokens * plan.panels_of(most_features):,} bytes of a PE, whose "
+            f"{plan.tokens} tokens of {panels} features take "
+            f"{4 * plan.tokens * panels:,} bytes of a PE, whose "
             f"{MEMORY_BYTES:,} have {max(0, MEMORY_BYTES - plan.buffer_bytes):,} beside code and "
             "buffers",
             help="spread them over more PEs, or give fewer tokens at a time",
         )
-    return plan
+
+
+@dataclass(frozen=True)
+class Attended:
+    """What attention has made, and what its backward wants.
+
+    Attributes:
+        out: the result.
+        kept: of each query and head, its greatest score, and one over its sum of exponentials.
+    """
+
+    out: Activation
+    kept: Activation
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ class FabricReport:
         copies_off: those that torch's code read, by the function that did.
         host_calls: calls of layers that the host computed, by layer.
         memory_bytes: of a PE's 48 KB, at the most: code, buffers, and the part of the arena used.
+        loads: programs that took the place of one, when a layer came that it did not have; what
+            the wafer held was copied off and on again. 0 in files of older programs.
     """
 
     rows: int
@@ -55,6 +57,7 @@ class FabricReport:
     copies_off: Mapping[str, int] = field(default_factory=dict)
     host_calls: Mapping[str, int] = field(default_factory=dict)
     memory_bytes: int = 0
+    loads: int = 0
 
     @property
     def cycles(self) -> int:
@@ -90,6 +93,8 @@ class FabricReport:
         )
         off = ", ".join(f"{count} by {name}" for name, count in sorted(self.copies_off.items()))
         lines.append(f"copied onto the wafer {self.copies_on} times, off it: {off or 'never'}")
+        if self.loads:
+            lines.append(f"programs loaded with more layers: {self.loads}")
         if self.host_calls:
             on_host = (f"{name} {count}" for name, count in sorted(self.host_calls.items()))
             lines.append(f"computed on the host: {', '.join(on_host)}")
