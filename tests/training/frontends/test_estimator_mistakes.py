@@ -178,12 +178,17 @@ MISTAKES: dict[str, Callable[[Path], object]] = {
     "estimator-construction: constructs a ReLU where it constructed a SGD": calling(
         lambda x: nn.ReLU()(x) if next(COUNT) % 2 else x
     ),
-    "estimator-keras: constructs a Dense of Keras": calling(lambda x: x + Dense()(x)),
+    "estimator-keras: is the first to import Keras": calling(lambda x: x + Dense()(x)),
     "estimator-weight: writes to the weight 'linear.weight'": rewriting,
     "estimator-signature: takes no labels": without_labels,
     "estimator-signature: asks for path": asking_for_more,
     "estimator-config: has no option 'save_checkpoint_steps'": lambda _: CSRunConfig(
         save_checkpoint_steps=3
+    ),
+    "estimator-config: config is a dict": lambda folder: CerebrasEstimator(
+        print,
+        folder,
+        config={"width": 3},  # type: ignore[arg-type]
     ),
     "estimator-config: and save_checkpoints_secs is 2": lambda _: CSRunConfig(
         save_checkpoints_steps=3, save_checkpoints_secs=2

@@ -62,7 +62,8 @@ class CerebrasEstimator:
         model_dir, params, config: see above.
 
     Raises:
-        OpenwaferError: ``estimator-model-dir`` for two folders, ``argument-bytes``.
+        OpenwaferError: ``estimator-model-dir`` for two folders, ``estimator-config``,
+            ``argument-bytes``.
     """
 
     def __init__(  # noqa: PLR0913 - the vendor's, each with a default but one
@@ -79,6 +80,12 @@ class CerebrasEstimator:
         folder: PathLike | None = None,
     ) -> None:
         config = config or RunConfig()
+        if not isinstance(config, RunConfig):
+            raise error(
+                "estimator-config",
+                f"config is a {type(config).__name__}: {config!r}",
+                help="give a CSRunConfig or a RunConfig, and params by its name: params={...}",
+            )
         if None not in (model_dir, config.model_dir) and str(model_dir) != str(config.model_dir):
             raise error(
                 "estimator-model-dir",

@@ -10,12 +10,15 @@ from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
+from torch.optim import Optimizer
 
 from openwafer.diagnostics import error
 from openwafer.training.frontends.estimator import metrics
 from openwafer.training.frontends.estimator.inputs import Batch
+from openwafer.training.frontends.estimator.keras_layers import Writes
 from openwafer.training.frontends.estimator.spec import EstimatorSpec, ModeKeys, check_spec
 from openwafer.training.frontends.estimator.template import Template
+from openwafer.training.frontends.loop.keras_trees import hang_layers
 from openwafer.training.store.update_rules.optimizers import parameters_of
 from openwafer.training.torch_private import pytree
 
@@ -89,14 +92,18 @@ class Graph(nn.Module):
             OpenwaferError: what :func:`check_spec` and the template raise; ``estimator-weight``.
         """
         shared = self._shared
-        called = _Called()
-        with torch.no_grad(), shared.template.first_call(), called.watching():
+        called, writes = _Called(), Writes()
+        with torch.no_grad(), shared.template.first_call(), called.watching(), writes.watching():
             found = shared.call(*batch)
         spec = check_spec(found, shared.mode, shared.where)
-        self._take_modules(shared.template.of_kind(nn.Module), called)
+        made, optimizers = (shared.template.of_kind(kind) for kind in (nn.Module, Optimizer))
+        for module in made:
+            hang_layers(module, optimizers)
+        self._take_modules(made, called)
         self._restore_buffers(called)
         self._require_same(batch)
         self._restore_buffers(called)
+        writes.undo()
         torch.set_rng_state(shared.template.random_state)
         self._require_owned(spec)
         return spec
@@ -144,7 +151,7 @@ class Graph(nn.Module):
 
     def _require_owned(self, spec: EstimatorSpec) -> None:
         known = {id(parameter) for parameter in self.parameters()}
-        for optimizer in self.template.of_kind(torch.optim.Optimizer):
+        for optimizer in self.template.of_kind(Optimizer):
             for parameter in parameters_of(optimizer):
                 if id(parameter) not in known:
                     raise error(

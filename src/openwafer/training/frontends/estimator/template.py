@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial, wraps
 from threading import get_ident
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import nn
@@ -20,6 +20,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from openwafer.diagnostics import OpenwaferError, error
+from openwafer.training.frontends.estimator.keras_layers import Nodes, are_symbols, layer_class
+from openwafer.training.frontends.loop.keras_trees import is_of_keras
 
 BASES: Final[tuple[type, ...]] = (nn.Module, Optimizer, LRScheduler)
 _PLAIN: Final = (bool, int, float, str, type(None), torch.dtype, torch.Size)
@@ -86,12 +88,15 @@ class Template:
 
     Attributes:
         made: the objects.
+        symbolic: calls of Keras's layers on symbols, each with its result.
         random_state: of torch's CPU generator, behind the last constructor.
     """
 
     def __init__(self) -> None:
         self.made: list[Made] = []
+        self.symbolic: list[tuple[Any, Any]] = []
         self.random_state = torch.get_rng_state()
+        self._nodes = Nodes(())
 
     def __deepcopy__(self, _memo: object) -> "Template":
         # A copy of the model takes the place of the modules by itself.
@@ -114,6 +119,7 @@ class Template:
         """Context of the first call, which makes things."""
         with _running(_FirstCall(self)):
             yield
+        self._nodes = Nodes(one.made for one in self.made)
 
     @contextmanager
     def later_call(self) -> Iterator[None]:
@@ -121,37 +127,41 @@ class Template:
         with _running(call := _LaterCall(self)):
             yield
         call.require_all()
+        self._nodes.forget_later()
 
     def of_kind(self, kind: type) -> list[Any]:
         """The objects of a class."""
         return [one.made for one in self.made if isinstance(one.made, kind)]
 
 
-class _FirstCall:
+class _Call:
+    """A call of a model function; its depth counts constructors and calls that it is in."""
+
+    depth = 0
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Context of a constructor, or of a call of a layer of Keras."""
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
+
+
+class _FirstCall(_Call):
     def __init__(self, template: Template) -> None:
-        self._template, self.depth = template, 0
+        self._template = template
 
     def construct(self, blank: Callable[[], Any], kind: type) -> Any:
         """A new object, which is remembered."""
-        if kind.__module__.partition(".")[0] == "keras":
-            raise error(
-                "estimator-keras",
-                f"model_fn constructs a {kind.__name__} of Keras",
-                notes=("layers of Keras have constructors that make something in every call",),
-                help="construct modules and optimizers of torch, such as torch.nn.Linear; a model "
-                "of Keras streams in a loop of your own, by openwafer.stream_weights",
-            )
         found = blank()
         one = Made(found, {})
 
         def construct(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
             one.options = _options_of(type(found), args, kwargs)
-            self.depth += 1
-            try:
-                with self._template.drawing():
-                    found.__init__(*args, **kwargs)
-            finally:
-                self.depth -= 1
+            with self.inside(), self._template.drawing():
+                found.__init__(*args, **kwargs)
             if isinstance(found, nn.Module):
                 one.buffers = {name: value.clone() for name, value in found.named_buffers()}
 
@@ -159,12 +169,18 @@ class _FirstCall:
         object.__setattr__(found, "__class__", _constructed_by(type(found), construct))
         return found
 
+    def on_symbols(self, layer: Any, call: Callable[[], Any]) -> Any:
+        """Call a layer of Keras on symbols, which tells its shape and its place in a model."""
+        with self.inside():
+            found = call()
+        self._template.symbolic.append((layer, found))
+        return found
 
-class _LaterCall:
-    depth = 0
 
+class _LaterCall(_Call):
     def __init__(self, template: Template) -> None:
         self._made, self._position = template.made, 0
+        self._symbolic = iter(template.symbolic)
 
     def construct(self, blank: Callable[[], Any], kind: type) -> Any:
         """The object of the first call, whose constructor does nothing."""
@@ -176,6 +192,18 @@ class _LaterCall:
         self._position += 1
         object.__setattr__(one.made, "__class__", one.again)
         return one.made
+
+    def on_symbols(self, layer: Any, _call: Callable[[], Any]) -> Any:
+        """What the first call got."""
+        called, found = next(self._symbolic, (None, None))
+        if called is not layer:
+            raise error(
+                "estimator-construction",
+                f"model_fn calls {layer.name!r} on symbols of Keras, where its first call called "
+                f"{'nothing' if called is None else repr(called.name)}",
+                help="let model_fn make the same models of Keras in every call",
+            )
+        return found
 
     def require_all(self) -> None:
         """Refuse a call that has constructed less than the first one."""
@@ -197,16 +225,22 @@ def _other_order(now: str, first: str) -> OpenwaferError:
 class _Process:
     call: _FirstCall | _LaterCall | None = None
     thread = 0
-    has_stand_ins = False
+    bases: ClassVar[list[type]] = []
+
+
+def _running_here() -> _FirstCall | _LaterCall | None:
+    """The call of a model function that this thread is in."""
+    return _Process.call if _Process.thread == get_ident() else None
 
 
 @contextmanager
 def _running(call: _FirstCall | _LaterCall) -> Iterator[None]:
-    if not _Process.has_stand_ins:
-        for base in BASES:
-            # For good: a class whose __new__ was taken away again accepts no arguments.
-            base.__new__ = _stand_in(base)  # type: ignore[method-assign]
-        _Process.has_stand_ins = True
+    for base in BASES:
+        _stand_in(base)
+    if (layer := layer_class()) is not None:
+        if layer not in _Process.bases:
+            layer.__call__ = _called_inside(layer.__call__)
+        _stand_in(layer)
     before = _Process.call, _Process.thread
     _Process.call, _Process.thread = call, get_ident()
     try:
@@ -215,15 +249,36 @@ def _running(call: _FirstCall | _LaterCall) -> Iterator[None]:
         _Process.call, _Process.thread = before
 
 
-def _stand_in(base: type) -> Any:
+def _called_inside(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call of Keras's layers, in which they build what is their own."""
+
+    @wraps(call)
+    def inside(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        running = _running_here()
+        if running is None:
+            return call(layer, *args, **kwargs)
+        if not running.depth and are_symbols(args, kwargs):
+            return running.on_symbols(layer, partial(call, layer, *args, **kwargs))
+        with running.inside():
+            return call(layer, *args, **kwargs)
+
+    return inside
+
+
+def _stand_in(base: type) -> None:
+    """Construct what is of a class as the call of a model function says, while there is one."""
+    if base in _Process.bases:
+        return
+    own = vars(base).get("__new__")
+
     def construct(cls: type, *args: Any, **kwargs: Any) -> Any:
-        above: Any = super(base, cls).__new__  # type: ignore[arg-type]
+        above: Any = super(base, cls).__new__ if own is None else own.__func__  # type: ignore[arg-type]
 
         def blank() -> Any:
             return above(cls) if above is object.__new__ else above(cls, *args, **kwargs)
 
-        call = _Process.call
-        if call is None or call.depth or _Process.thread != get_ident():
+        call = _running_here()
+        if call is None or call.depth or (base is nn.Module and _is_met_above(cls)):
             return blank()
         if sys._getframe(1).f_code is copyreg.__newobj__.__code__:  # type: ignore[attr-defined]  # noqa: SLF001
             raise error(
@@ -233,7 +288,26 @@ def _stand_in(base: type) -> Any:
             )
         return call.construct(blank, cls)
 
-    return staticmethod(construct)
+    # For good: a class whose __new__ was taken away again accepts no arguments.
+    base.__new__ = staticmethod(construct)  # type: ignore[method-assign, assignment]
+    _Process.bases.append(base)
+
+
+def _is_met_above(kind: type) -> bool:
+    """Whether a module is a layer of Keras, whose own constructor has asked the call before.
+
+    Raises:
+        OpenwaferError: ``estimator-keras`` where none has.
+    """
+    if not is_of_keras(kind):
+        return False
+    if not any(is_of_keras(base) for base in _Process.bases):
+        raise error(
+            "estimator-keras",
+            f"model_fn constructs a {kind.__name__} of Keras, and is the first to import Keras",
+            help="import keras at the head of the script",
+        )
+    return True
 
 
 def _constructed_by(

@@ -88,6 +88,7 @@ def _make_buffers(layer: Any) -> Iterator[nn.Parameter]:
             for path, weight in list(layer.torch_params.items()):
                 if weight is before:
                     del layer.torch_params[path]
-            name = _free_name(layer, variable.name.replace(".", "_"))
+            # The variable itself is an attribute of that name.
+            name = _free_name(layer, f"{variable.name}_value".replace(".", "_"))
             nn.Module.register_buffer(layer, name, variable.value)
             yield before
