@@ -25,12 +25,15 @@ SMALLER = (
     "evaluate.batches=1",
     "trace_steps=[]",
 )
+GPT2 = "model.config={n_embd: 16, n_layer: 1, n_head: 2, n_positions: 32}"
 LLAMA = "hidden_size: 16, intermediate_size: 24, num_hidden_layers: 1, num_attention_heads: 2"
 # What each of these does with samples is another thing.
-BY_DEFAULT = ("llama",)
-WITHOUT_TEXT = ()
+BY_DEFAULT = ("llama", "t5")
+WITHOUT_TEXT = ("bert", "t5")
 SIZES = {
+    "bert": (f"model.config={{{LLAMA}}}",),
     "llama": (f"model.config={{{LLAMA}}}",),
+    "starcoder": (GPT2,),
 }
 
 
