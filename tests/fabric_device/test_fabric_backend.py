@@ -155,10 +155,9 @@ def test_what_no_kernel_computes_is_refused_by_its_name(
         ({"columns": 4}, "6 tokens on 4 columns of PEs"),
         ({"columns": 800}, "2 rows and 800 columns of PEs; wse3 has room for"),
         ({"rows": 20, "ports": 1}, "1 ports for 20 rows of PEs"),
+        ({"host": ("0", "mlp*")}, r"'mlp\*', which matches none of the \d layers: '0', '"),
     ],
 )
-def test_a_rectangle_that_does_not_fit_is_refused_in_words(
-    given: dict[str, Any], words: str
-) -> None:
+def test_options_that_do_not_fit_are_refused_in_words(given: dict[str, Any], words: str) -> None:
     with pytest.raises(OpenwaferError, match=words):
         train(model(), Fabric(replace(OPTIONS, **given)))

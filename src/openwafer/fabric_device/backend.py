@@ -41,6 +41,8 @@ _COMPUTED: Final[Mapping[Any, Callable[..., Any]]] = {
     F.rms_norm: rms_norm,
     F.layer_norm: layer_norm,
 }
+_NUM_NAMED: Final = 8
+"""Layers that a refusal names."""
 _CONTAINERS: Final = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
@@ -83,6 +85,23 @@ class Fabric:
         if self._num_tokens is not None:
             self._plan(self._num_tokens)
         return _OnFabric(self, layer, module)
+
+    def expect(self, layers: Sequence[str]) -> None:
+        """See :class:`~openwafer.training.stream.device.layer_backend.LayerBackend`.
+
+        Raises:
+            OpenwaferError: a pattern of `host` matches no layer.
+        """
+        for pattern in self.options.host:
+            if not any(fnmatchcase(layer, pattern) for layer in layers):
+                some = ", ".join(map(repr, layers[:_NUM_NAMED]))
+                raise error(
+                    "fabric-host",
+                    f"fabric.host has {pattern!r}, which matches none of the {len(layers)} layers: "
+                    f"{some}{', ...' if len(layers) > _NUM_NAMED else ''}",
+                    help="write a layer's name, or a pattern such as 'layers.*'; "
+                    "streaming.layers says which modules are layers",
+                )
 
     def report(self) -> FabricReport:
         """What was done up to now."""

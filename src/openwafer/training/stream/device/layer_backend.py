@@ -64,6 +64,13 @@ class LayerBackend(Protocol):
             OpenwaferError: ``layer-not-computed``.
         """
 
+    def expect(self, layers: Sequence[str]) -> None:
+        """Take note of all layers' names, when a step is planned.
+
+        Raises:
+            OpenwaferError: options have names that no layer has.
+        """
+
     def report(self) -> FabricReport | None:
         """What layers took up to now, where that is not torch's time."""
 
@@ -73,6 +80,9 @@ class _Torch:
 
     def kernel(self, layer: str, module: nn.Module) -> LayerKernel:
         return self
+
+    def expect(self, layers: Sequence[str]) -> None:
+        """See :class:`LayerBackend`."""
 
     def report(self) -> None:
         return None
@@ -88,8 +98,9 @@ def check_kernels(split: Partition, model: nn.Module, backend: LayerBackend) -> 
     """See that every layer is computed; one inside another by whoever computes that one.
 
     Raises:
-        OpenwaferError: ``layer-not-computed``.
+        OpenwaferError: ``layer-not-computed``, or options of the backend name no layer.
     """
+    backend.expect([layer.name for layer in split.modules])
     for layer in split.modules:
         if layer.parent is None:
             backend.kernel(layer.name, model.get_submodule(layer.name))

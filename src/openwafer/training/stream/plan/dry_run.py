@@ -325,6 +325,9 @@ class _Stage(PassObserver):
         """See :class:`LayerBackend`. Shapes and bytes are torch's, whoever computes the step."""
         return self
 
+    def expect(self, layers: Sequence[str]) -> None:
+        """See :class:`LayerBackend`."""
+
     def report(self) -> None:
         """See :class:`LayerBackend`."""
 
