@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from safetensors.numpy import load
@@ -108,7 +109,10 @@ def test_what_is_not_there_is_said(viewer: Viewer) -> None:
     assert ask(viewer, "style.css")[:2] == (404, b"there is no such file\n")
     assert ask(viewer, "symbols?x=a")[:2] == (
         400,
-        b"symbols?x=COLUMN&y=ROW&cycle=CYCLE[&way=0 to 4][&source=N&line=N][&page=N], as numbers\n",
+        (
+            b"symbols?x=COLUMN&y=ROW&cycle=CYCLE[&way=0 to 4][&source=N&line=N][&page=N],"
+            b" as numbers, of ways to lines [&condition=TEXT]\n"
+        ),
     )
 
 
@@ -118,8 +122,8 @@ def test_a_report_is_a_page_without_scripts(viewer: Viewer) -> None:
     assert "script-src" not in headers["Content-Security-Policy"]
 
 
-def looked(viewer: Viewer, **query: int) -> Any:
-    text = "&".join(f"{name}={value}" for name, value in query.items())
+def looked(viewer: Viewer, **query: int | str) -> Any:
+    text = urlencode(query)
     return json.loads(ask(viewer, f"symbols?{text}")[1])
 
 
@@ -143,6 +147,16 @@ def test_a_pe_goes_to_a_line_both_ways(viewer: Viewer) -> None:
     assert "there is no source 99" in refused
 
 
+def test_a_pe_goes_to_a_line_where_a_condition_holds(viewer: Viewer) -> None:
+    source, line = looked(viewer, x=0, y=0, cycle=0, way=Way.STEP)["place"]
+    at = {"x": 0, "y": 0, "cycle": 0, "way": Way.LINE, "source": source, "line": line}
+    held = looked(viewer, **at, condition="single[0] == 0.0")
+    never = looked(viewer, **at, condition="single[0] == 9.0")
+    assert held["place"] == [source, line] != never["place"]
+    assert held["cycle"] < never["cycle"]
+    assert "'1 +' cannot be worked out" in looked(viewer, **at, condition="1 +")["told"]
+
+
 def test_a_page_is_told_that_another_one_moved_the_run(viewer: Viewer) -> None:
     first = looked(viewer, x=0, y=0, cycle=0, way=Way.STEP, page=1)
     other = looked(viewer, x=0, y=0, cycle=first["cycle"], way=Way.STEP, page=2)
@@ -151,7 +165,9 @@ def test_a_page_is_told_that_another_one_moved_the_run(viewer: Viewer) -> None:
     assert "another page" not in again["told"]
 
 
-@pytest.mark.parametrize("query", ["way=9", "way=3", "way=3&line=2", "way=3&source=1"])
+@pytest.mark.parametrize(
+    "query", ["way=9", "way=3", "way=3&line=2", "way=3&source=1", "condition=1"]
+)
 def test_no_way_is_refused(viewer: Viewer, query: str) -> None:
     assert ask(viewer, f"symbols?x=0&y=0&cycle=1&{query}")[0] == HTTPStatus.BAD_REQUEST
 

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from openwafer import json_files
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.view.export import MODULES, page, text_of
-from openwafer.view.shown import Shown, Way
+from openwafer.view.shown import Going, Shown, Way
 
 if TYPE_CHECKING:
     from openwafer.view.symbols import Symbols
@@ -116,12 +116,13 @@ class Viewer:
             and site in ("none", "same-origin")
         )
 
-    def symbols(self, query: dict[str, int]) -> bytes:
+    def symbols(self, query: dict[str, int], condition: str) -> bytes:
         """What a PE holds at a cycle, or where a way leads from there, as JSON; or a mistake."""
         pe, way = (query["x"], query["y"]), Way(query.get("way", Way.HERE))
         line = (query["source"], query["line"]) if "line" in query else None
+        going = Going(way, line, condition, query.get("page", 0))
         try:
-            found = self._opened().at(pe, query["cycle"], way, line, query.get("page", 0))
+            found = self._opened().at(pe, query["cycle"], going)
             return json_files.encode(found)
         except OpenwaferError as found:
             return json_files.encode({"error": str(found)})
@@ -187,16 +188,19 @@ class _Request(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.NOT_FOUND, b"there is no such file\n", "text/plain")
 
     def _symbols(self, given: dict[str, str]) -> None:
+        condition = given.pop("condition", "")
         if {"x", "y", "cycle"} <= given.keys() and all(map(str.isdecimal, given.values())):
             query = {key: int(one) for key, one in given.items()}
             way, has_line = query.get("way", Way.HERE), "line" in query
             needs_line = way in (Way.LINE, Way.LINE_BACK)
-            if way in set(Way) and ("source" in query) == has_line >= needs_line:
-                self._answer(HTTPStatus.OK, self.own.symbols(query), "application/json")
+            is_whole = ("source" in query) == has_line >= needs_line >= bool(condition)
+            if way in set(Way) and is_whole:
+                found = self.own.symbols(query, condition)
+                self._answer(HTTPStatus.OK, found, "application/json")
                 return
         told = (
             b"symbols?x=COLUMN&y=ROW&cycle=CYCLE[&way=0 to 4][&source=N&line=N][&page=N],"
-            b" as numbers\n"
+            b" as numbers, of ways to lines [&condition=TEXT]\n"
         )
         self._answer(HTTPStatus.BAD_REQUEST, told, "text/plain")
 

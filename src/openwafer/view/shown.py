@@ -24,6 +24,23 @@ class Way(IntEnum):
 
 
 @dataclass(frozen=True)
+class Going:
+    """Where a page goes before it looks at a PE.
+
+    Attributes:
+        way: from the end of a cycle on.
+        line: number of a source, and of a line there, of ways that lead to one.
+        condition: an expression that has to hold there; empty for none.
+        page: number of who asks; another one that goes is told where it begins.
+    """
+
+    way: Way = Way.HERE
+    line: tuple[int, int] | None = None
+    condition: str = ""
+    page: int = 0
+
+
+@dataclass(frozen=True)
 class Shown:
     """What is shown.
 

@@ -13,8 +13,9 @@ from openwafer.sdk.debug.stack import Frame, sites_of
 from openwafer.sdk.host.journal import Journal
 from openwafer.sdk.program.debug_info import Home, VariableInfo
 from openwafer.sdk.program.program import Program
-from openwafer.view.shown import Way
+from openwafer.view.shown import Going, Way
 
+NOWHERE: Final = Going()
 _SHOWN: Final = (Home.MEMORY, Home.PARAMETER, Home.CONSTANT)
 
 
@@ -66,22 +67,13 @@ class Symbols:
         """End the thread."""
         self._thread.shutdown(cancel_futures=True)
 
-    def at(
-        self,
-        pe: tuple[int, int],
-        cycle: int,
-        way: Way = Way.HERE,
-        line: tuple[int, int] | None = None,
-        page: int = 0,
-    ) -> PeLooked:
+    def at(self, pe: tuple[int, int], cycle: int, going: Going = NOWHERE) -> PeLooked:
         """What a PE holds.
 
         Args:
             pe: column and row.
             cycle: where to begin.
-            way: where to go from there.
-            line: number of a source, and of a line there.
-            page: number of who asks; another one that steps is told where it begins.
+            going: where to go from there.
 
         Raises OpenwaferError where there is no such PE or source, and for a line without code.
         """
@@ -90,23 +82,21 @@ class Symbols:
             size = f"{self._program.width} by {self._program.height}"
             raise error("view-no-pe", f"there is no PE ({x}, {y}): the program has {size}")
         num_sources = len(self._program.debug.sources)
-        if line is not None and line[0] >= num_sources:
-            told = f"there is no source {line[0]}: the program has {num_sources}, counted from 0"
+        if going.line is not None and going.line[0] >= num_sources:
+            told = f"there is no source {going.line[0]}: the program has {num_sources}, from 0 on"
             raise error("view-no-source", told)
         number = self._program.number_of(x, y)
-        return self._thread.submit(self._at, number, cycle, way, line, page).result()
+        return self._thread.submit(self._at, number, cycle, going).result()
 
-    def _at(
-        self, pe: int, cycle: int, way: Way, line: tuple[int, int] | None, page: int
-    ) -> PeLooked:
+    def _at(self, pe: int, cycle: int, going: Going) -> PeLooked:
         if self._debugger is None:
             self._debugger = Debugger(self._program, self._journal)
-        is_moved = self._page not in (None, page)
-        self._page = page
-        if way is Way.HERE or is_moved or self._debugger.simulator.cycle != cycle:
+        is_moved = self._page not in (None, going.page)
+        self._page = going.page
+        if going.way is Way.HERE or is_moved or self._debugger.simulator.cycle != cycle:
             self._debugger.run_to_cycle(cycle)
-        found = self._looked(self._debugger, pe, _gone(self._debugger, pe, way, line))
-        if way is Way.HERE or not is_moved:
+        found = self._looked(self._debugger, pe, _gone(self._debugger, pe, going))
+        if going.way is Way.HERE or not is_moved:
             return found
         begin = f"begun at the end of cycle {cycle:,}, as another page had moved the run"
         return replace(found, told=f"{found.told}, {begin}")
@@ -143,18 +133,18 @@ class Symbols:
         return (names.index(place.file), place.line) if place.file in names else None
 
 
-def _gone(debugger: Debugger, pe: int, way: Way, line: tuple[int, int] | None) -> Halt:
+def _gone(debugger: Debugger, pe: int, going: Going) -> Halt:
     """Where the run stands once it has gone a way."""
-    match way:
+    match going.way:
         case Way.STEP:
             return debugger.step(pe)
         case Way.STEP_BACK:
             return debugger.step_back(pe)
-        case Way.LINE | Way.LINE_BACK if line is not None:
-            source = debugger.program.debug.sources[line[0]].name
-            made = debugger.breakpoints.add(source, line[1], [pe])
+        case Way.LINE | Way.LINE_BACK if going.line is not None:
+            source = debugger.program.debug.sources[going.line[0]].name
+            made = debugger.breakpoints.add(source, going.line[1], [pe], going.condition)
             try:
-                return debugger.go_on() if way is Way.LINE else debugger.go_back()
+                return debugger.go_on() if going.way is Way.LINE else debugger.go_back()
             finally:
                 debugger.breakpoints.delete(made.number)
         case _:

@@ -9,10 +9,11 @@ export class Debug {
   constructor(head, pane, isServed) {
     Object.assign(this, { head, pane });
     const buttons = WAYS.map(([way, text, told]) => make("button", { title: told, "aria-label": told, disabled: !isServed, click: () => this.go(way) }, text));
+    this.condition = make("input", { type: "text", placeholder: "where: sum > 3", "aria-label": "Condition of ways to a line, as CSL writes it", disabled: !isServed });
     this.note = make("p", { class: "note", role: "status" });
     this.note.textContent = isServed ? "Choose a PE." : "An exported page has no debugger: it needs openwafer view, and the run's journal.";
     this.body = make("div", { class: "symbols", tabindex: "0" });
-    pane.append(make("div", { class: "tools" }, ...buttons), this.note, this.body);
+    pane.append(make("div", { class: "tools" }, ...buttons, this.condition), this.note, this.body);
     watch(["looked"], () => this.draw());
   }
 
@@ -20,7 +21,7 @@ export class Debug {
     if (state.pe < 0) { this.note.textContent = "Choose a PE."; return; }
     if (way > 2 && !state.line) { this.note.textContent = "Choose a line of the source first."; return; }
     const [x, y] = [Math.floor(state.pe / state.height), state.pe % state.height];
-    const line = way > 2 ? `&source=${state.line[0]}&line=${state.line[1]}` : "";
+    const line = way > 2 ? `&source=${state.line[0]}&line=${state.line[1]}&condition=${encodeURIComponent(this.condition.value.trim())}` : "";
     this.note.textContent = "Going …";
     const { pe } = state, answer = await fetch(`symbols?x=${x}&y=${y}&cycle=${state.cycle}&way=${way}${line}&page=${state.page}`);
     const found = await answer.json();
