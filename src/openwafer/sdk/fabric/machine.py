@@ -114,12 +114,17 @@ class Machine(Protocol):
     def is_unwritten(self, pes: Pes, address: int, num_words: int) -> bool:
         """Whether words are known to have no value on any of the PEs, as checked runs know."""
 
-    def start_command(self, entry_of_image: Sequence[int], arguments: Sequence[int]) -> None:
+    def start_command(
+        self, entry_of_image: Sequence[int], arguments: Sequence[int], late: Pes
+    ) -> None:
         """Start an entry on every PE, by number of its image; -1 leaves the image's PEs alone.
 
         The command goes from column to column, hop by hop. Each PE begins once it is idle and its
-        command stream is open.
+        command stream is open; those of `late` not before :meth:`deliver_command`.
         """
+
+    def deliver_command(self, pes: Pes) -> None:
+        """Let the last command reach PEs that were late."""
 
     def is_command_done(self) -> bool:
         """Whether every PE has ended the last command and opened its stream again."""
@@ -263,7 +268,9 @@ class Engine(Machine):
         bits = bits_of_words(address, num_words)
         return bool(((self.tables.unwritten[pes] & bits) == bits).all())
 
-    def start_command(self, entry_of_image: Sequence[int], arguments: Sequence[int]) -> None:
+    def start_command(
+        self, entry_of_image: Sequence[int], arguments: Sequence[int], late: Pes
+    ) -> None:
         state = self.state
         if not self.is_command_done():
             raise error("fabric-command-runs", "the command before has not ended on every PE")
@@ -273,12 +280,17 @@ class Engine(Machine):
         entries = np.array(entry_of_image, np.int64) + 1
         self.tables.image[: entries.size, w.I_COMMAND] = entries
         started = np.flatnonzero(entries[self._program.images_by_number])
+        state[w.G_COMMANDS] = started.size
+        state[w.G_LAUNCHED] = state[w.G_NOW]
+        self.deliver_command(np.setdiff1d(started, late) if late.size else started)
+
+    def deliver_command(self, pes: Pes) -> None:
+        entries = self.tables.image[:, w.I_COMMAND]
+        started = pes[entries[self._program.images_by_number[pes]] > 0]
         self.tables.processor[started, w.P_COMMAND] = w.COMMAND_WAITS
         core = self.tables.core
         resting = started[core[started, w.C_MAIN] == w.MAIN_REST]
         core[resting, w.C_MAIN] = w.MAIN_IDLE
-        state[w.G_COMMANDS] = started.size
-        state[w.G_LAUNCHED] = state[w.G_NOW]
         self._wake(started)
 
     def is_command_done(self) -> bool:

@@ -38,6 +38,7 @@ LINK_LETTERS: Final = "WESNR"
 _CONTROL_BIT: Final = 1 << 32
 """Of a wavelet, above its 32 bits of data."""
 _FROM_CORE: Final = -1
+_NO_PES: Final = np.zeros(0, np.int64)
 """In place of a link: words that a core sends to the host pass none."""
 _LOOK_CYCLES = 200_000
 """How many cycles go by before the host looks up again: it may be interrupted, or impatient."""
@@ -243,13 +244,22 @@ class Simulator:
             words[own] = self._machine.read(pes[own], int(address), num_words)
         return words
 
-    def start_command(self, entry_of_image: Sequence[int], arguments: Sequence[int] = ()) -> None:
+    def start_command(
+        self,
+        entry_of_image: Sequence[int],
+        arguments: Sequence[int] = (),
+        late: Sequence[NDArray[np.int64]] = (),
+    ) -> None:
         """Start an entry on every PE, by number of its image; -1 leaves the image's PEs alone.
 
         The command goes from column to column, hop by hop. Each PE begins once it is idle and its
-        command stream is open.
+        command stream is open; those of `late` not before :meth:`deliver_command`.
         """
-        self._machine.start_command(entry_of_image, arguments)
+        self._machine.start_command(entry_of_image, arguments, np.concatenate([_NO_PES, *late]))
+
+    def deliver_command(self, pes: NDArray[np.int64]) -> None:
+        """Let the last command reach PEs that were late, by their numbers in ascending order."""
+        self._machine.deliver_command(pes)
 
     def is_command_done(self) -> bool:
         """Whether every PE has ended the last command and opened its stream again."""

@@ -2,6 +2,7 @@
 
 from openwafer.sdk.host.beside import read_program
 from openwafer.sdk.host.checks import Check
+from openwafer.sdk.host.delays import HostDelays
 from openwafer.sdk.host.line_cycles import LineCycles
 from openwafer.sdk.host.memory_dump import MemoryDump, read_memory_dump
 from openwafer.sdk.host.options import RuntimeOptions
@@ -15,6 +16,7 @@ __all__ = [
     "Check",
     "DataType",
     "Events",
+    "HostDelays",
     "LineCycles",
     "MemoryDump",
     "Order",

@@ -259,7 +259,14 @@ class Interpreter:
     def _launch(self, operation: Launch) -> None:
         entries = self._symbols.entries(self._symbols.function(operation.function))
         self.simulator.run_until_command_done()
-        self.simulator.start_command(entries, operation.arguments)
+        delays, program = self._rules.delays, self._symbols.program
+        num_pes = program.width * program.height
+        turns = delays.turns(num_pes, operation.function) if delays is not None else []
+        late = [pes for _, pes in turns[1:]]
+        self.simulator.start_command(entries, operation.arguments, late)
+        for cycles, pes in turns[1:]:
+            self.simulator.run_cycles(cycles)
+            self.simulator.deliver_command(pes)
 
     def _send(self, operation: Send) -> None:
         for row, column, x, y in operation.region.pes():

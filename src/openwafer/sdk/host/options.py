@@ -11,6 +11,7 @@ from openwafer.sdk.host.checks import (
     check_of_environment,
     stops_at_overrun_by_environment,
 )
+from openwafer.sdk.host.delays import HostDelays, delays_of_environment
 from openwafer.sdk.host.pe_code import MAX_THREADS, EngineKind, engine_kind_of_environment
 from openwafer.sdk.host.record import RecordOptions
 from openwafer.sdk.host.rules import Rules
@@ -38,6 +39,8 @@ class RuntimeOptions:
         has_account: the time of PEs is booked for :meth:`~openwafer.sdk.host.Runtime.account`.
         has_line_cycles: code counts what it passes, for
             :meth:`~openwafer.sdk.host.Runtime.line_cycles`.
+        delays: launches reach PEs in turns and late, as random numbers say; None asks the
+            environment.
         edge: ports that words enter and leave the fabric by; none unless some are given.
     """
 
@@ -53,6 +56,7 @@ class RuntimeOptions:
     has_account: bool = False
     has_line_cycles: bool = False
     edge: Edge = NO_PORTS
+    delays: HostDelays | None = None
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -67,6 +71,7 @@ class RuntimeOptions:
             can_idle=self.can_idle,
             can_stop_unfinished=self.can_stop_unfinished,
             edge=self.edge,
+            delays=self.delays or delays_of_environment(),
         )
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from openwafer.sdk.fabric import NO_PORTS, Edge, Scope, Simulator, SimulatorOptions
 from openwafer.sdk.host.checks import Check
+from openwafer.sdk.host.delays import HostDelays
 from openwafer.sdk.host.pe_code import EngineKind, Form, PeCode, build_engine, num_threads
 from openwafer.sdk.program.program import Program
 
@@ -19,6 +20,7 @@ class Rules:
         can_idle: stopping waits until the fabric is at rest, however long that takes.
         can_stop_unfinished: a command that PEs at rest have not ended is a warning.
         edge: ports of the rectangle.
+        delays: of launches; None is those of the way alone.
     """
 
     engine: EngineKind
@@ -27,6 +29,7 @@ class Rules:
     can_idle: bool
     can_stop_unfinished: bool
     edge: Edge = NO_PORTS
+    delays: HostDelays | None = None
 
     def machine_of(
         self,
