@@ -16,6 +16,9 @@ from tests.training.session.mixture_runs import MIXTRAL, mixture_config
 from tests.training.session.test_moved_bytes import check, moved_bytes
 from tests.training.session.tiny_runs import TinyData
 
+# By default test_expert_traffic holds loops to the bytes of their plans.
+pytestmark = pytest.mark.slow
+
 
 def run_of(config: RunConfig) -> tuple[RunRecord, str]:
     """The record of a run, and what it printed."""
@@ -40,15 +43,12 @@ def of_few_tokens(
     return run_of(config_of(data, tmp_path_factory.mktemp("few"), StoreTier.DRAM, num_tokens=3))
 
 
-# By default test_expert_traffic holds loops to the bytes of their plans.
-@pytest.mark.slow
 def test_experts_cross_the_link_once_a_pass_if_they_are_used(
     of_few_tokens: tuple[RunRecord, str],
 ) -> None:
     check_of_link(of_few_tokens[0])
 
 
-@pytest.mark.slow
 def test_many_tokens_use_more_of_the_experts(data: TinyData, tmp_path: Path) -> None:
     check_of_link(run_of(config_of(data, tmp_path, StoreTier.DRAM, num_tokens=12))[0])
 
@@ -62,7 +62,6 @@ def check_of_link(run: RunRecord) -> None:
     assert all((used or 0) < experts.weights_bytes for _, used in rows)
 
 
-@pytest.mark.slow
 def test_the_plan_shows_the_experts_that_are_used(of_few_tokens: tuple[RunRecord, str]) -> None:
     run, printed = of_few_tokens
     experts = run.plan.experts
@@ -71,7 +70,6 @@ def test_the_plan_shows_the_experts_that_are_used(of_few_tokens: tuple[RunRecord
     assert f"experts      about {experts.used / 2:.3g} of 16 used a layer" in printed
 
 
-@pytest.mark.slow
 def test_bytes_of_the_disk_are_those_of_the_plan(data: TinyData, tmp_path: Path) -> None:
     config = config_of(data, tmp_path, StoreTier.DISK, num_tokens=64)
     ring = replace(config.streaming, host_memory=2 << 20)
