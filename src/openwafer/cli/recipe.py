@@ -1,6 +1,6 @@
 """``openwafer recipe``: configs on real data, with the loss that they reach."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +12,7 @@ from openwafer.cli.trained import tell_result
 if TYPE_CHECKING:
     from openwafer.recipes import Recipe
     from openwafer.training.session import Session
+    from openwafer.training.session.config_sections import TokensConfig
 
 recipe_app = typer.Typer(
     help="Train recipes: configs on real data, with the loss that they reach.",
@@ -67,17 +68,26 @@ def run(
 def run_recipe(recipe: "Recipe", overrides: Sequence[str]) -> None:
     """Train a recipe in a new folder of its name, and tell its loss beside the stated one."""
     from openwafer.cli.places import free_name
-    from openwafer.training.data.mix import parts_of
     from openwafer.training.session import Session, load_config
 
     read = load_config(recipe.config, tuple(overrides))
-    recipe.make_data(path for part in parts_of(read.data.source) for path in part.paths)
+    recipe.make_data(_paths_read(read.data))
     session = Session(recipe.config, [f"name={free_name(read.folder, recipe.name)}", *overrides])
     result = session.train()
     tell_result(session, result)
     _tell_loss(recipe, result.folder, _is_as_stated(overrides))
     if recipe.known.prompt is not None:
         _write_text(session, recipe.known.prompt)
+
+
+def _paths_read(data: "TokensConfig") -> Iterator[str]:
+    from openwafer.training.data import SavedTokenizer
+    from openwafer.training.data.mix import parts_of
+
+    for part in parts_of(data.source):
+        yield from part.paths
+    if isinstance(data.tokenizer, SavedTokenizer):
+        yield str(data.tokenizer.path)
 
 
 def _is_as_stated(overrides: Sequence[str]) -> bool:
