@@ -20,13 +20,15 @@ def check_counts(plan: HistogramPlan, seed: int) -> None:
     edge = rng.choice(edges, plan.length)
     beside = np.nextafter(edge, rng.choice([-np.inf, np.inf], plan.length).astype(np.float32))
     values = np.choose(rng.integers(0, 3, plan.length), [drawn, edge, beside])
-    want, _ = np.histogram(values, edges)
+    values = values.astype(plan.precision.given)
+    want, _ = np.histogram(values.astype(np.float32), edges)
     assert np.array_equal(plan.run(values, check=True).values, want)
 
 
 PLANS = (
     kernels.plan_histogram(50, 7, (-1.0, 2.0), (2, 2), arch="wse2"),
     kernels.plan_histogram(41, 12, (1e-3, 0.1), (1, 3)),
+    kernels.plan_histogram(51, 8, (-1.0, 3.0), (1, 2), precision="f16"),
 )
 
 
@@ -53,8 +55,8 @@ def test_counts_on_any_rectangle_are_numpys(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_values_in_bins_take_what_their_plan_says(plan: HistogramPlan) -> None:
-    values = np.random.default_rng(1).uniform(*plan.limits, plan.length).astype(np.float32)
-    cycles = plan.run(values).cycles
+    values = np.random.default_rng(1).uniform(*plan.limits, plan.length)
+    cycles = plan.run(values.astype(plan.precision.given)).cycles
     assert abs(cycles - plan.cycles) <= 0.1 * plan.cycles
 
 
@@ -77,6 +79,13 @@ def test_bins_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(OpenwaferError, match=words):
         kernels.plan_histogram(length, num_bins, limits, (2, 2))
+
+
+def test_the_type_of_values_is_their_precision() -> None:
+    values = np.array([0.5, 1.5, 1.5], np.float16)
+    assert kernels.histogram(values, 2, (0, 2), (1, 1)).values.tolist() == [1, 2]
+    with pytest.raises(OpenwaferError, match="values that are moved have none"):
+        kernels.plan_histogram(3, 2, (0, 2), (1, 1), precision="f16-f32")
 
 
 def test_values_that_are_no_numbers_are_not_counted() -> None:

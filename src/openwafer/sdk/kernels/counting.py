@@ -14,7 +14,7 @@ from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.collectives import CollectivePlan, plan_collective
 from openwafer.sdk.kernels.operands import takes_arrays
-from openwafer.sdk.kernels.precision import Precision
+from openwafer.sdk.kernels.precision import Precision, moved_as, moved_precision
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     Result,
@@ -49,12 +49,14 @@ class HistogramPlan:
         num_bins: of equal width, up to float32's rounding of their edges.
         limits: the lowest edge and the highest one.
         sums: how the counts of PEs are added up.
+        precision: of the values, ``"f32"`` or ``"f16"``; they are compared as float32.
     """
 
     length: int
     num_bins: int
     limits: tuple[float, float]
     sums: CollectivePlan
+    precision: Precision = Precision.F32
 
     @property
     def per_pe(self) -> int:
@@ -69,13 +71,16 @@ class HistogramPlan:
     @property
     def memory_bytes(self) -> int:
         """Bytes of a PE's 48 KB, with those that are kept for code."""
-        return 4 * (2 * self.per_pe + 2 * self.num_bins + 1) + CODE_BYTES
+        given = 2 * self.per_pe if self.precision is Precision.F16 else 2
+        return 4 * (2 * self.per_pe + 2 * self.num_bins + 1) + given + CODE_BYTES
 
     @property
     def cycles(self) -> int:
         """Predicted cycles where each value is in a bin; one that is in none takes fewer."""
         generation = GENERATIONS[self.sums.arch]
-        operations = ("fsubs", self.per_pe), ("fmuls", self.per_pe), ("fmovs", self.num_bins)
+        operations = [("fsubs", self.per_pe), ("fmuls", self.per_pe), ("fmovs", self.num_bins)]
+        if self.precision is Precision.F16:
+            operations.append(("fh2s", self.per_pe))
         vectors = sum(vector_cycles(VECTOR_OPS[name], n, generation) for name, n in operations)
         value = _VALUE_CYCLES + generation.timing.loop_cycles
         return self.sums.cycles + _OTHER_CYCLES + vectors + self.per_pe * value
@@ -85,13 +90,13 @@ class HistogramPlan:
         """Count on the simulated wafer.
 
         Args:
-            values: (length,), float32, finite.
+            values: (length,), of the plan's precision, finite.
             check: look for mistakes of the program.
 
         Raises:
             OpenwaferError: they have another shape or type, or numbers that are none.
         """
-        check_operand("values", values, (self.length,), Precision.F32)
+        check_operand("values", values, (self.length,), self.precision)
         check_finite("values", values)
         rows, columns, edges = self.sums.rows, self.sums.columns, self.edges
         more = rows * columns * self.per_pe - self.length
@@ -111,6 +116,7 @@ class HistogramPlan:
             "columns": self.sums.columns,
             "length": self.per_pe,
             "num_bins": self.num_bins,
+            "is_f16": self.precision is Precision.F16,
             **params_of(self.sums.row_tree, self.sums.column_tree),
         }
 
@@ -122,8 +128,9 @@ def plan_histogram(
     size: tuple[int, int],
     *,
     arch: str = Arch.WSE3,
+    precision: str = Precision.F32,
 ) -> HistogramPlan:
-    """Plan counts of float32 in bins of equal width.
+    """Plan counts of numbers in bins of equal width.
 
     Args:
         length: of the vector, 1 to 2**24.
@@ -131,6 +138,7 @@ def plan_histogram(
         limits: the lowest edge and the highest one.
         size: rows and columns of PEs.
         arch: ``"wse2"`` or ``"wse3"``.
+        precision: of the values, ``"f32"`` or ``"f16"``.
 
     Raises:
         OpenwaferError: bins have no width as float32, or it does not fit the fabric or a PE's
@@ -142,10 +150,9 @@ def plan_histogram(
         raise error("kernel-length", what, help=f"give 1 to {_MOST_COUNTED:,}")
     if num_bins < 1:
         raise error("kernel-bins", f"{num_bins} bins", help="give 1 bin or more")
-    plan = HistogramPlan(
-        length, num_bins, limits, plan_collective("reduce", size, num_bins, arch=arch)
-    )
-    check_memory(plan.memory_bytes, f"{plan.per_pe} values of f32 and {num_bins} bins")
+    sums = plan_collective("reduce", size, num_bins, arch=arch)
+    plan = HistogramPlan(length, num_bins, limits, sums, moved_precision(precision))
+    check_memory(plan.memory_bytes, f"{plan.per_pe} values of {plan.precision} and {num_bins} bins")
     _check_edges(plan)
     return plan
 
@@ -180,7 +187,7 @@ def histogram(
     compared with the edges of its bin. What is beyond the limits is not counted.
 
     Args:
-        values: float32, finite, one dim.
+        values: float32 or float16, finite, one dim.
         num_bins: of equal width.
         limits: the lowest edge and the highest one.
         size: rows and columns of PEs.
@@ -191,4 +198,6 @@ def histogram(
             too small.
     """
     check_dims("values", values, "elements")
-    return plan_histogram(len(values), num_bins, limits, size, arch=arch).run(values)
+    precision = moved_as(values)
+    plan = plan_histogram(len(values), num_bins, limits, size, arch=arch, precision=precision)
+    return plan.run(values)
