@@ -1,0 +1,1 @@
+"""BTLM: ALiBi in place of positions, SwiGLU and muP."""
