@@ -39,6 +39,7 @@ SIZES = {
     ),
     "bert": (f"model.config={{{LLAMA}}}",),
     "llama": (f"model.config={{{LLAMA}}}",),
+    "mixtral": (f"model.config={{{LLAMA}, num_key_value_heads: 1, num_local_experts: 2}}",),
     "starcoder": (GPT2,),
     "t5": (f"model.config={{{T5}}}", "data.span_corruption.mean_length=8"),
 }

@@ -1,0 +1,1 @@
+"""Instruction tuning on questions about Python's own functions."""
