@@ -30,6 +30,7 @@ QUICKEST: dict[str, str] = {
     "bench_reads_of_owners.py": "--systems 1 2 --layers 4",
     "bench_debugger.py": "--cycles 2000 --size 1",
     "bench_snapshots.py": "--size 4",
+    "bench_samples.py": "--set steps=2 --set evaluate=null --tokens 8 --seeds 1",
     "bench_sparse.py": "--short --rounds 1 --shapes 1024x1024 --tokens 512 --sparsities 0.9",
     "bench_sparse_neighbours.py": "",
     "bench_sparse_step.py": "--hidden 256 --layers 1 --tokens 1 64 --sparsity 0.9 --rounds 1",

@@ -41,7 +41,7 @@ def test_a_foreign_key_is_told_its_name_here(tmp_path: Path, line: str, remedy: 
 
 
 def test_a_value_out_of_range_is_told_beside_a_foreign_key(tmp_path: Path) -> None:
-    text = RUN.replace("steps: 1", "steps: -1") + "lr: 1e-3\nepochs: 2\n"
+    text = RUN.replace("steps: 1", "steps: -1") + "lr: 1e-3\nnum_epochs: 2\n"
     told = [one.code for one in refusal(tmp_path, text).diagnostics]
     assert told == ["config-unknown-key", "config-unknown-key", "config-value"]
 
