@@ -37,10 +37,10 @@ _ROW_CYCLES: Final = 40
 """Of those around row k, on a PE that has it."""
 _FEW_COLUMNS: Final = 16
 """Of B, from which on their loop is not unrolled."""
-_PRODUCT_CYCLES: Final = (13, 15)
+_PRODUCT_CYCLES: Final = (17, 17)
 """Around the product for a column of B, where their loop is unrolled, and beside its turn else."""
-_ROW_OF_PRODUCT: Final = 1.5
-"""Cycles of a row in it, as reads of B and L meet at some places."""
+_MEETING: Final = 4
+"""Elements so far apart, or a multiple, are read in turns: two rows of memory."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ class TriangularPlan:
         leave, ready = np.zeros(self.rows), np.zeros(self.rows)
         unrolled, turned = _PRODUCT_CYCLES
         of_column = unrolled if width < _FEW_COLUMNS else turned + timing.loop_cycles
-        product = width * (_ROW_OF_PRODUCT * rows + of_column)
+        of_others, of_own = (self._row_cycles(has_row=one) for one in (False, True))
+        product = of_others * rows + width * of_column
         for step in range(self.order):
             y, pivot = divmod(step, rows)
             length = np.full(self.rows - y, rows)
@@ -114,9 +115,18 @@ class TriangularPlan:
             ready[y] += timing.drain_cycles + width * (self.rows > y + 1)
             sent = ready[y] + way + hops[1 : self.rows - y]
             ready[y + 1 :] = np.maximum(arrived[1:], sent) + _STEP_CYCLES + width + product
-            shorter = width * (_ROW_OF_PRODUCT * (length[0] - 1) + of_column)
+            shorter = of_own * (length[0] - 1) + width * of_column
             ready[y] += shorter if length[0] > 1 else 0
         return LOOK_CYCLES + round(float(ready.max()))
+
+    def _row_cycles(self, *, has_row: bool) -> int:
+        """Cycles of a row in the products for all columns of B, each twice where reads meet.
+
+        Column k of L lies from its first element on where row k is in the tile, else behind it.
+        """
+        rows, _, width = self.tile
+        apart = (column * rows - (not has_row) for column in range(width))
+        return width + sum(one % _MEETING == 0 for one in apart)
 
     @property
     def num_roundings(self) -> int:
