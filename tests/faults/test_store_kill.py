@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.killed_writer import STEPS_BEFORE
 from tests.own_process import text_of
 
 
@@ -16,7 +17,7 @@ def test_a_killed_process_leaves_a_committed_step(tmp_path: Path) -> None:
     report = report_of_kills(tmp_path / "store", 10, seed=1)
     survived = re.fullmatch(r"(\d+) steps survived 10 kills\n", report)
     assert survived, report
-    assert int(survived[1]) > 10
+    assert int(survived[1]) > STEPS_BEFORE
 
 
 def test_a_power_failure_leaves_a_committed_step(tmp_path: Path) -> None:

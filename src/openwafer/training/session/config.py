@@ -317,15 +317,13 @@ class RunConfig:
             )
 
     def _check_steps(self) -> None:
-        if self.epochs is None:
-            if not self.steps:
-                raise InvalidFieldError(
-                    "steps", "neither steps nor epochs is given", help="write steps: 1000"
-                )
-        elif not 0 < self.epochs < inf:
+        if self.epochs is not None and not 0 < self.epochs < inf:
             raise InvalidFieldError("epochs", f"expected above 0, found {self.epochs}")
-        if self.steps < 0:
-            raise InvalidFieldError("steps", f"expected above 0, found {self.steps}")
+        if self.steps < 0 or (self.epochs is None and not self.steps):
+            found = f"expected above 0, found {self.steps}"
+            if not self.steps:
+                found += "; neither steps nor epochs are given"
+            raise InvalidFieldError("steps", found, help="write steps: 1000")
 
     def in_steps(self, num_samples: int) -> Self:
         """With the steps that `epochs` come to, where the config has them.
