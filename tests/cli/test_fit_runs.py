@@ -114,6 +114,18 @@ def test_an_unfinished_run_is_named_and_left_out_only_when_told(
     assert "points-few]: 1 points for a law of 3 constants" in left
 
 
+def test_a_run_that_early_stopping_ended_is_no_point_and_says_so(
+    ladder: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(ladder / "small-4", tmp_path / "early")
+    config = (run / "config.yaml").read_text()
+    stops = config.replace("early_stopping: null", "early_stopping: {patience: 1, min_delta: 9}")
+    (run / "config.yaml").write_text(stops.replace("steps: 4", "steps: 40"))
+    text = refusal(run, ladder / "small-2")
+    assert f"{run} was ended by early_stopping after 4 of 40 steps" in text
+    assert "--set early_stopping=null" in text
+
+
 def test_a_diverged_run_is_named_with_both_losses(ladder: Path, tmp_path: Path) -> None:
     run = shutil.copytree(ladder / "small-2", tmp_path / "wild")
     with (run / "validation.jsonl").open("a") as file:

@@ -11,6 +11,7 @@ from openwafer.training.methods.step_count import StepCount, count_step
 from openwafer.training.metrics import RunRecord, ValidationPoint, load_run
 from openwafer.training.metrics.run_record import TOKENS
 from openwafer.training.session import RunConfig, Session
+from openwafer.training.session.held_out_losses import HeldOutLosses
 from openwafer.training.session.run_conditions import run_conditions
 
 DIVERGED = 1.05
@@ -54,8 +55,8 @@ def read_sources(
             "runs-unfinished",
             f"{unfit[0]}, so its loss is not one that a law can tell of",
             notes=tuple(unfit[1:]),
-            help="go on with it: openwafer resume RUN; or leave such runs out: "
-            "--leave-out-unfinished",
+            help="go on with it: openwafer resume RUN, with --set early_stopping=null where that "
+            "ended it; or leave such runs out: --leave-out-unfinished",
         )
     return points, [
         Diagnostic(Severity.WARNING, "runs-unfinished", f"{text}; it is left out") for text in unfit
@@ -69,7 +70,8 @@ def _why_unfit(run: RunRecord, config: RunConfig) -> str:
     if rows and not math.isfinite(rows[-1].loss):
         return f"diverged: the loss of step {rows[-1].step} is {rows[-1].loss}"
     if done < config.steps:
-        return f"ended after {done} of {config.steps} steps"
+        by = "was ended by early_stopping" if _is_spent(config, held_out) else "ended"
+        return f"{by} after {done} of {config.steps} steps"
     if config.evaluate is None or not held_out or held_out[-1].step + 1 < config.steps:
         raise error(
             "run-without-evaluation",
@@ -80,6 +82,13 @@ def _why_unfit(run: RunRecord, config: RunConfig) -> str:
     if not last <= DIVERGED * least:
         return f"diverged: its held-out loss rose from {least:.4g} to {last:.4g}"
     return ""
+
+
+def _is_spent(config: RunConfig, held_out: Sequence[ValidationPoint]) -> bool:
+    losses = HeldOutLosses(config.early_stopping)
+    for point in held_out:
+        losses.add(point)
+    return losses.is_spent
 
 
 def _held_out(run: RunRecord) -> tuple[ValidationPoint, ...]:

@@ -121,6 +121,10 @@ class Recipe:
             unfinished.mkdir(parents=True)
             step.make(unfinished)
             unfinished.rename(self.data_folder)
+        except OSError:
+            # Another process may have made the same meanwhile.
+            if not self.data_folder.is_dir():
+                raise
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 

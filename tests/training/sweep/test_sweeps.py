@@ -8,6 +8,7 @@ import pytest
 
 from openwafer.config import to_yaml
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.metrics import VALIDATION_FORMAT, read_lines
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import Session
 from openwafer.training.session.config_sections import EvaluateConfig, StreamingConfig
@@ -95,6 +96,29 @@ def test_a_run_that_diverges_is_noted_and_the_others_go_on(config: Path, tmp_pat
     assert (diverged.validation_loss, diverged.loss) == (None, float("inf"))
     assert diverged.steps < finite.steps == 6
     assert finite.validation_loss is not None
+
+
+@pytest.mark.parametrize(
+    ("length", "num_steps"),
+    [
+        ("early_stopping={patience: 1, min_delta: 100}", 2),
+        pytest.param("epochs=0.5", 0, marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_that_ended_early_or_by_epochs_has_its_last_loss(
+    config: Path, tmp_path: Path, length: str, num_steps: int
+) -> None:
+    changes = (
+        length,
+        f"steps={4 * num_steps}",
+        f"evaluate={'{every: 1}' if num_steps else 'null'}",
+    )
+    sweep = Sweep(config, changes, Grid((Axis(RATE, ("1e-3",)),), (0,)), tmp_path)
+    run_all(sweep)
+    [run] = sweep.runs
+    [folder] = (tmp_path / "runs").iterdir()
+    assert num_steps in (0, run.steps)
+    assert run.loss == read_lines(folder / "validation.jsonl", VALIDATION_FORMAT).rows[-1].loss
 
 
 def test_what_another_process_has_done_meanwhile_is_not_repeated(

@@ -59,7 +59,8 @@ def remark_on_updates(groups: Sequence[SparsityGroup], num_steps: int) -> Diagno
     late = [
         f"{group.algorithm} updates first behind step {group.first_update}, in group {index + 1}"
         for index, group in enumerate(groups)
-        if group.first_update is not None and group.first_update > num_steps
+        # Steps of epochs may not be counted yet.
+        if group.first_update is not None and 0 < num_steps < group.first_update
     ]
     if not late:
         return None

@@ -127,9 +127,9 @@ def _commit_of(folder: Path) -> dict[str, str]:
 def _git(folder: Path, *arguments: str) -> str | None:
     """What git says of a folder; ``None`` where there is no git, or no repository."""
     try:
-        asked = subprocess.run(
-            ("git", "-C", str(folder), *arguments), capture_output=True, text=True, check=False
-        )
+        # No lock: the user may be committing.
+        command = ("git", "--no-optional-locks", "-C", str(folder), *arguments)
+        asked = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return None
     return asked.stdout.strip() if asked.returncode == 0 else None

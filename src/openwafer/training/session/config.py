@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from math import ceil, inf
 from pathlib import Path
 from types import MappingProxyType
@@ -336,7 +337,7 @@ class RunConfig:
         """
         if self.epochs is None:
             return self
-        steps = self.batch.sizes.steps_of(ceil(self.epochs * num_samples))
+        steps = self.batch.sizes.steps_of(ceil(Fraction(str(self.epochs)) * num_samples))
         if self.steps not in (0, steps):
             raise error(
                 "epochs-steps",

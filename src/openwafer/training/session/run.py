@@ -695,8 +695,11 @@ class _Loop:
         ):
             self._evaluate(config.evaluate.batches)
 
-    def _checkpoint(self, write: Callable[[], Path], name: str) -> None:
-        """Write a checkpoint; a run goes on without, for what it has learned is in its memory."""
+    def _checkpoint(self, write: Callable[[], Path], name: str) -> bool:
+        """Write a checkpoint, and say whether it is there.
+
+        A run goes on without, for what it has learned is in its memory.
+        """
         steps_done = self._run.steps_done
         try:
             path = write()
@@ -705,8 +708,9 @@ class _Loop:
                 raise
             warning = self._without_checkpoint(found.diagnostics[0], steps_done)
             self._progress.note(render(warning))
-        else:
-            self._progress.note(f"step {steps_done}: {name} {path}")
+            return False
+        self._progress.note(f"step {steps_done}: {name} {path}")
+        return True
 
     def _without_checkpoint(self, found: Diagnostic, steps_done: int) -> Diagnostic:
         config = self._run.config
@@ -736,8 +740,8 @@ class _Loop:
         if told:
             self._lines.log.write(text)
         self._progress.note(text)
-        if self._run.config.checkpoint.best and loss < self._losses.kept:
-            self._checkpoint(self._saver.keep_best, "best checkpoint")
+        is_best = self._run.config.checkpoint.best and loss < self._losses.kept
+        if is_best and self._checkpoint(self._saver.keep_best, "best checkpoint"):
             self._losses.kept = loss
         # Behind the checkpoint: where a kill comes between them, the evaluation is made again.
         self._lines.validation.append(point)

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-from openwafer.atomic_file import naming
+from openwafer.atomic_file import naming, sync_path
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.folder_lock import FolderInUseError, FolderLock
-from openwafer.training.store.checkpoint import INDEX_NAME
+from openwafer.training.store.checkpoint import INDEX_NAME, NOT_WRITTEN
 
 BEST = "best"
 
@@ -95,11 +95,24 @@ class RunFolder:
         return self.checkpoints / link.readlink() if (link / INDEX_NAME).is_file() else None
 
     def name_best(self, checkpoint: Path) -> None:
-        """Have the link ``best`` name a checkpoint of this folder."""
+        """Have the link ``best`` name a checkpoint of this folder.
+
+        Raises:
+            OpenwaferError: ``checkpoint-not-written`` where the disk has no room, or no links.
+        """
         new = self.checkpoints / f".{BEST}"
-        new.unlink(missing_ok=True)
-        new.symlink_to(checkpoint.name)
-        new.replace(self.checkpoints / BEST)
+        try:
+            new.unlink(missing_ok=True)
+            new.symlink_to(checkpoint.name)
+            new.replace(self.checkpoints / BEST)
+            # Before the one that it named is deleted.
+            sync_path(self.checkpoints)
+        except OSError as cause:
+            raise error(
+                NOT_WRITTEN,
+                f"cannot make {self.checkpoints / BEST} a link to {checkpoint.name}: {cause}",
+                help="keep runs on a disk that has room and links, or set checkpoint.best to false",
+            ) from cause
 
     def chosen_checkpoint(self, path: Path) -> Path:
         """The checkpoint that a user names, by its path or as ``best``.

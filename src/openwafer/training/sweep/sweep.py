@@ -6,6 +6,7 @@ docs/formats/openwafer-sweep.md describes the file: what the sweep began with an
 import math
 import re
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from openwafer.folder_lock import FolderInUseError, FolderLock
 from openwafer.json_files import SealedFormat
 from openwafer.source import SourceText
 from openwafer.training.metrics import METRICS_FORMAT, VALIDATION_FORMAT, read_lines
-from openwafer.training.session import RunConfig, Session, load_config
+from openwafer.training.session import RunConfig, Session, TrainResult, load_config
 from openwafer.training.session.config_sections import EvaluateConfig
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.sweep.ablation import BASELINE, Choice
@@ -200,11 +201,11 @@ class Sweep:
             for planned in self._left():
                 begins(self._progress(planned, seconds))
                 start = time.monotonic()
-                signal = _train(planned.config)
-                if signal:
-                    return signal
+                result = _train(planned.config)
+                if result is not None and result.interrupted_by:
+                    return result.interrupted_by
                 seconds.append(time.monotonic() - start)
-                self._note(_ended(planned, seconds[-1]))
+                self._note(_ended(planned, seconds[-1], has_diverged=result is None))
                 ended(self._record.runs[-1])
         return ""
 
@@ -240,7 +241,8 @@ class Sweep:
             seed=seed,
             name=_name((*(assigned or (BASELINE,)), f"seed={seed}")),
             folder=self.folder / "runs",
-            evaluate=config.evaluate or EvaluateConfig(every=config.steps),
+            # Steps of epochs are not counted yet.
+            evaluate=config.evaluate or EvaluateConfig(every=config.steps or sys.maxsize),
             checkpoint=replace(config.checkpoint, at_end=False),
         )
 
@@ -282,28 +284,28 @@ def _name(assigned: Sequence[str]) -> str:
     return f"{name[:NAME_CHARS]}-{xxhash.xxh3_64_hexdigest(whole.encode())[:8]}"
 
 
-def _train(config: RunConfig) -> str:
-    """Train a run from its first step; the signal that ended it early, or nothing."""
+def _train(config: RunConfig) -> TrainResult | None:
+    """Train a run from its first step; ``None`` where it diverged."""
     folder = RunFolder(config.path)
     if folder.path.exists():
         shutil.rmtree(folder.path)
     try:
-        result = Session(config, console=Console(quiet=True)).train()
+        return Session(config, console=Console(quiet=True)).train()
     except OpenwaferError as found:
         if found.diagnostics[0].code != DIVERGED:
             raise
-        return ""
-    return result.interrupted_by
+        return None
 
 
-def _ended(planned: _Planned, seconds: float) -> SweptRun:
+def _ended(planned: _Planned, seconds: float, *, has_diverged: bool) -> SweptRun:
     config = planned.config
     folder = RunFolder(config.path)
     steps = len(read_lines(folder.metrics, METRICS_FORMAT).rows)
-    evaluated = read_lines(folder.validation, VALIDATION_FORMAT).rows
-    is_last = bool(evaluated) and evaluated[-1].step == config.steps - 1
-    loss = evaluated[-1].loss if is_last else math.inf
-    kept = loss if math.isfinite(loss) else None
+    kept = None
+    if not has_diverged:
+        # The last step, also one that early_stopping made the last, is evaluated.
+        loss = read_lines(folder.validation, VALIDATION_FORMAT).rows[-1].loss
+        kept = loss if math.isfinite(loss) else None
     return SweptRun(str(config.name), dict(planned.settings), config.seed, kept, steps, seconds)
 
 
