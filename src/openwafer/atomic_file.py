@@ -50,10 +50,11 @@ def remove_abandoned(path: Path) -> None:
                     temporary.unlink()
 
 
-def temporaries_of(path: Path) -> list[Path]:
-    """Files that take the place of `path` once they are whole."""
+def growing(path: Path) -> Path | None:
+    """The newest file that takes the place of `path` once it is whole; None for none."""
     found = path.parent.glob(f".{glob.escape(path.stem)}.*{glob.escape(path.suffix)}")
-    return [one for one in found if _TEMPORARY.fullmatch(one.stem)]
+    own = [one for one in found if _TEMPORARY.fullmatch(one.stem)]
+    return max(own, key=lambda one: one.stat().st_mtime_ns, default=None)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import numpy as np
 
 from openwafer.view.columns import Array, Columns
-from openwafer.view.wafer import THREADS
+from openwafer.view.programs import THREADS
 
 _THREADS = (9, 8, 0, 1)
 

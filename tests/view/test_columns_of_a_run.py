@@ -13,6 +13,7 @@ from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import EventKind
 from openwafer.sdk.profile import wavelets
 from openwafer.view.columns import Columns
+from openwafer.view.programs import program_columns
 from openwafer.view.wafer import TASKS, wafer_columns
 from tests.view.recorded_runs import RecordedRun
 
@@ -105,7 +106,7 @@ def test_a_course_adds_up_to_the_cycles_of_its_spans(columns: Columns, arrays: A
 
 
 def test_a_program_that_has_not_run_has_its_routes_and_source(run: RecordedRun) -> None:
-    made = wafer_columns(run.program, None, None, title="out")
+    made = program_columns(run.program, "out")
     assert (made.head["cycles"], set(made.arrays)) == (0, {"routes_of", "image_of"})
     colors: Any = made.head["colors"]
     assert ("to_device" in colors[4], "MEMCPYD2H_1" in colors[5]) == (True, True)

@@ -14,7 +14,8 @@ from safetensors.numpy import load
 import openwafer.sdk as wafer
 from openwafer.diagnostics import OpenwaferError
 from openwafer.view.columns import Columns
-from openwafer.view.following import Live, first_opened, follow, live_record
+from openwafer.view.following import Live, first_opened, follow
+from openwafer.view.live_record import live_record
 from openwafer.view.server import Viewer
 from openwafer.view.shown import Shown
 from tests.cli.command import run_command
@@ -66,10 +67,10 @@ def test_a_record_is_shown_while_it_is_written(run: RecordedRun, tmp_path: Path)
 
 def test_pages_keep_what_they_show_until_they_load_more(viewer: Viewer) -> None:
     viewer.show(made(2), is_over=False)
-    assert viewer.run_of("0") is not None
+    assert viewer.content_of("0") is not None
     viewer.show(made(3), is_over=True)
-    assert viewer.run_of("0") is None
-    assert viewer.run_of("2") is viewer.run_of("") is viewer.run
+    assert viewer.content_of("0") is None
+    assert viewer.content_of("2") is viewer.content_of("") is not None
     progress = {"version": 2, "is_live": False, "told": "", "doing": ""}
     assert json.loads(viewer.progress()) == progress
 

@@ -1,21 +1,28 @@
 """A run opens at once with what is known, its columns are made behind, and kept beside it."""
 
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
 from safetensors.numpy import load, load_file
 
+from openwafer.atomic_file import write_bytes
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.host.beside import keep_program
 from openwafer.sdk.host.journal import read
 from openwafer.view.columns import Columns
+from openwafer.view.first_look import symbols_of_file
 from openwafer.view.following import Live, follow
 from openwafer.view.kept import kept_columns, kept_path, mark_of
 from openwafer.view.making import made_behind
-from openwafer.view.opened import columns_of_run, opened, symbols_of_file
+from openwafer.view.opened import columns_of_run, opened
 from openwafer.view.server import Viewer
 from openwafer.view.shown import Shown
 from tests.view.recorded_runs import RecordedRun
@@ -30,6 +37,18 @@ def journal(run: RecordedRun, tmp_path: Path) -> Path:
     path.write_bytes((run.folder / "run.journal").read_bytes())
     keep_program(run.program, read(path).program, tmp_path)
     return path
+
+
+@contextmanager
+def served(viewer: Viewer) -> Iterator[Viewer]:
+    """Context in which a viewer answers."""
+    thread = threading.Thread(target=viewer.serve)
+    thread.start()
+    try:
+        yield viewer
+    finally:
+        viewer.close()
+        thread.join()
 
 
 def keep(run: Path) -> None:
@@ -61,6 +80,26 @@ def test_a_run_and_its_folder_open_with_kept_columns(journal: Path) -> None:
     assert symbols_of_file(journal).at((0, 0), 0).cycle == 0
 
 
+def test_a_first_look_loads_no_simulator(journal: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from openwafer.view.making import made_behind\n"
+        "with made_behind(Path(sys.argv[1]), None) as live: live.stamp(), live.open()\n"
+        "print({'numba', 'llvmlite', 'openwafer.sdk.fabric.engine'} & sys.modules.keys())"
+    )
+    command = [sys.executable, "-c", script, str(journal)]
+    assert subprocess.check_output(command, text=True) == "set()\n"
+
+
+def test_what_is_shown_stays_where_its_file_is_replaced_or_deleted(journal: Path) -> None:
+    keep(journal)
+    content = kept_path(journal).read_bytes()
+    with served(Viewer(Shown(kept_path(journal)))) as viewer:
+        write_bytes(kept_path(journal), b"another run")
+        kept_path(journal).unlink()
+        with urlopen(f"{viewer.url}run.view", timeout=SECONDS) as answer:
+            assert answer.read() == content
+
+
 def test_a_run_shows_its_host_at_once_and_its_events_are_to_come(journal: Path) -> None:
     with made_behind(journal, None) as live:
         (shown, is_over), doing = live.open(), live.doing()
@@ -74,12 +113,8 @@ def test_a_run_shows_its_host_at_once_and_its_events_are_to_come(journal: Path) 
 
 def followed_to_its_end(live: Live) -> Shown:
     """What is shown once there is no more to come."""
-    viewer = Viewer(live.open()[0], is_live=True)
-    thread = threading.Thread(target=viewer.serve)
-    thread.start()
-    follow(viewer, live, threading.Event())
-    viewer.close()
-    thread.join()
+    with served(Viewer(live.open()[0], is_live=True)) as viewer:
+        assert not follow(viewer, live, threading.Event())
     return viewer.run
 
 

@@ -64,7 +64,7 @@ def replay(
     from openwafer.sdk.host import journal as journals
     from openwafer.sdk.host import read_program
     from openwafer.sdk.host.operations import interruption
-    from openwafer.sdk.host.replay import DIVERGED, replay
+    from openwafer.sdk.host.replaying import DIVERGED, replay
 
     kept = journals.read(journal)
     try:

@@ -1,5 +1,6 @@
 """``openwafer view``: a run in the browser."""
 
+import sys
 import threading
 import webbrowser
 from pathlib import Path
@@ -76,7 +77,7 @@ def _serve_by_columns(
 
     What simulates is not loaded before it is needed.
     """
-    from openwafer.view.kept import RUNS, kept_columns
+    from openwafer.view.kept import RUNS, kept_columns, kept_path
     from openwafer.view.shown import Shown
 
     inside = sorted(run.glob("*.journal"))
@@ -86,7 +87,7 @@ def _serve_by_columns(
         _serve(Shown(found, lambda: _symbols(file)), port, is_shown=is_shown)
         return True
     from openwafer.cli.journaled import chosen_run
-    from openwafer.view.opened import file_of_run
+    from openwafer.view.first_look import file_of_run
 
     file = file_of_run(run, lambda runs: chosen_run(runs, number))
     if file.suffix not in RUNS or kept_columns(file) is not None:
@@ -94,12 +95,12 @@ def _serve_by_columns(
     from openwafer.view.making import made_behind
 
     with made_behind(file, program) as live:
-        _serve_live(live, port, is_shown=is_shown)
+        _serve_live(live, port, is_shown=is_shown, kept=kept_path(file))
     return True
 
 
 def _symbols(run: Path) -> "Symbols":
-    from openwafer.view.opened import symbols_of_file
+    from openwafer.view.first_look import symbols_of_file
 
     return symbols_of_file(run)
 
@@ -124,7 +125,7 @@ def _opened(
 
 def _follow(run: Path, program: Path | None, port: int, *, is_shown: bool) -> None:
     """Answer until Ctrl-C, and show more of a run as it goes on."""
-    from openwafer.view.following import live_record
+    from openwafer.view.live_record import live_record
 
     if (run / "metrics.jsonl").is_file():
         from openwafer.view.training_run import live_training
@@ -137,14 +138,23 @@ def _follow(run: Path, program: Path | None, port: int, *, is_shown: bool) -> No
     _serve_live(live, port, is_shown=is_shown)
 
 
-def _serve_live(live: "Live", port: int, *, is_shown: bool) -> None:
+def _serve_live(live: "Live", port: int, *, is_shown: bool, kept: Path | None = None) -> None:
+    """Answer until Ctrl-C; say which file was kept, and how large it is."""
     from openwafer.view.following import first_opened, follow
     from openwafer.view.server import Viewer
+
+    def go_on() -> None:
+        refused = follow(viewer, live, end)
+        if refused:
+            print(refused, file=sys.stderr, flush=True)
+        elif kept is not None and viewer.run.content == kept:
+            told = f"kept for the next time: {kept}, {kept.stat().st_size:,} bytes"
+            print(f"{told}; it may be deleted", flush=True)
 
     found, is_over = first_opened(live)
     viewer, end = Viewer(found, port, is_live=not is_over), threading.Event()
     viewer.tell("", live.doing())
-    thread = threading.Thread(target=follow, args=(viewer, live, end))
+    thread = threading.Thread(target=go_on)
     thread.start()
     try:
         _answer(viewer, is_shown=is_shown)

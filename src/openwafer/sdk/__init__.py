@@ -38,17 +38,15 @@ if TYPE_CHECKING:
     )
     from openwafer.sdk.profile import (
         CriticalPath,
-        End,
         Profile,
-        Wavelets,
-        critical_path,
         path_text,
         profile_text,
         read_profile,
-        wavelets,
         write_profile,
         write_timeline,
     )
+    from openwafer.sdk.profile.critical_path import critical_path
+    from openwafer.sdk.profile.wavelets import End, Wavelets, wavelets
 
 __all__ = [
     "Account",

@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.sdk.host.beside import program_of_run
-from openwafer.sdk.host.record import growing_record, read_growing, read_record
-from openwafer.view.opened import NAME_IT, opened
 from openwafer.view.server import Viewer
 from openwafer.view.shown import Shown
-from openwafer.view.wafer import wafer_columns
 
 LEAST_SECONDS: Final = 1.0
 """Between two looks at the files."""
@@ -53,45 +49,6 @@ def stamp_of(files: list[Path]) -> tuple[object, ...]:
     return tuple(found)
 
 
-def live_record(path: Path, program: Path | None) -> Live:
-    """A record that is being written.
-
-    Args:
-        path: the name that it will have, or a folder: then its newest one.
-        program: output folder of cslc, where the program does not lie beside.
-    """
-
-    def named() -> Path:
-        if not path.is_dir():
-            return path
-        found = [*path.glob("*.record"), *path.glob(".*.record")]
-        if not found:
-            return path / "0000.record"
-        newest = max(found, key=lambda one: one.stat().st_mtime_ns)
-        return path / f"{newest.name.lstrip('.').partition('.')[0]}.record"
-
-    def files() -> list[Path]:
-        growing = growing_record(named())
-        return [one for one in (named(), growing) if one is not None]
-
-    return Live(
-        lambda: stamp_of(files()),
-        lambda: _record(named(), program),
-        lambda: named().is_file(),
-    )
-
-
-def _record(path: Path, program: Path | None) -> tuple[Shown, bool]:
-    growing = growing_record(path)
-    if path.is_file() or growing is None:
-        record = read_record(path)
-        program_of_run(path, record.head.program, program, NAME_IT)
-        return opened(path, lambda runs: runs[0], program), True
-    record = read_growing(growing)
-    own = program_of_run(path, record.head.program, program, NAME_IT)
-    return Shown(wafer_columns(own, record, None, title=path.name).content()), False
-
-
 def first_opened(live: Live) -> tuple[Shown, bool]:
     """What there is of a run once it has begun. Raises OpenwaferError for what is none."""
     while not live.stamp():
@@ -107,13 +64,16 @@ def first_opened(live: Live) -> tuple[Shown, bool]:
     raise error("view-nothing", f"it cannot be followed: {refused}") from refused
 
 
-def follow(viewer: Viewer, live: Live, end: threading.Event) -> None:
-    """Show more of a run whenever there is more, until it is over or an event is set."""
+def follow(viewer: Viewer, live: Live, end: threading.Event) -> str:
+    """Show more of a run whenever there is more, until it is over or an event is set.
+
+    Gives why it cannot be shown whole, nothing where it can or is not over.
+    """
     seen, told, next_look = live.stamp(), "", 0.0
     while not end.wait(LEAST_SECONDS):
         viewer.tell(told, live.doing())
-        found = live.stamp()
-        if found == seen or (time.perf_counter() < next_look and not live.is_over()):
+        is_last, found = live.is_over(), live.stamp()
+        if found == seen or (time.perf_counter() < next_look and not is_last):
             continue
         begin = time.perf_counter()
         try:
@@ -122,9 +82,12 @@ def follow(viewer: Viewer, live: Live, end: threading.Event) -> None:
             # A file may be cut off where it is written; the next look is at more of it.
             told = str(refused)
             viewer.tell(told, live.doing())
+            if is_last:
+                return told
             continue
         seen, told = found, ""
         viewer.show(run, is_over=is_over)
         next_look = time.perf_counter() + (_SHARE - 1) * (time.perf_counter() - begin)
         if is_over:
-            return
+            return ""
+    return ""

@@ -1,7 +1,9 @@
 """Columns of a run are made behind its page, in a process of its own, and kept beside the run."""
 
 import os
+import shutil
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +13,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from openwafer.atomic_file import remove_abandoned, write_bytes
+from openwafer import view
+from openwafer.atomic_file import growing, remove_abandoned, write_bytes
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.sdk.host.record import growing_record, read_growing
+from openwafer.view.first_look import first_look, program_and_run
 from openwafer.view.following import Live, stamp_of
 from openwafer.view.kept import kept_path, mark_of
-from openwafer.view.opened import columns_of_run, first_look, program_and_run
 from openwafer.view.shown import Shown
-from openwafer.view.wafer import wafer_columns
 
 _ORDERED: Final = "Its events are read and ordered for this page"
 _AGAIN: Final = "The run is done again for this page"
@@ -84,22 +85,19 @@ class _Making:
                 self._failure = "the process that made them has ended too soon; was memory short?"
         return self._failure is not None
 
-    def _growing(self) -> Path | None:
-        return growing_record(self._record)
-
     def _stamp(self) -> tuple[object, ...]:
-        growing = self._growing()
-        return self._has_ended(), *stamp_of([growing] if growing else [])
+        file = growing(self._record)
+        return self._has_ended(), *stamp_of([file] if file else [])
 
     def _open(self) -> tuple[Shown, bool]:
         if self._has_ended():
             if self._failure:
                 raise error("view-not-made", f"the run cannot be shown whole: {self._failure}")
             return Shown(self._target, self._first.symbols), True
-        growing = self._growing()
-        if growing is None:
+        file = growing(self._record)
+        if file is None:
             return self._first, False
-        made = wafer_columns(self._own, read_growing(growing), None, title=self._run.name)
+        made = view.columns_so_far(self._own, file, self._run.name)
         return Shown(made.content(), self._first.symbols), False
 
     def _doing(self) -> str:
@@ -115,8 +113,22 @@ def _make(run: Path, program: Path | None, record: Path, target: Path, told: Con
     try:
         remove_abandoned(target)
         mark = mark_of(run)
-        write_bytes(target, columns_of_run(run, program, record).content(mark))
+        content = view.columns_of_run(run, program, record).content(mark)
+        _require_room(target, len(content))
+        # Who shows them ends this process by the signal; a file that is begun is removed then.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        write_bytes(target, content)
     except (OpenwaferError, OSError) as refused:
         told.send(str(refused))
     else:
         told.send("")
+
+
+def _require_room(target: Path, num_bytes: int) -> None:
+    free = shutil.disk_usage(target.parent).free
+    if num_bytes > free:
+        raise error(
+            "view-no-room",
+            f"{target} needs {num_bytes:,} bytes, and its disk has {free:,} left",
+            help="make room there, or copy the run and its program to another disk",
+        )

@@ -1,38 +1,22 @@
 """What a path names: a run of the fabric, a program, a trace, or columns that were exported."""
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.sdk.host import journal as journals
 from openwafer.sdk.host import read_program, read_record
-from openwafer.sdk.host.beside import program_of_run
 from openwafer.sdk.host.journal import Journal
-from openwafer.sdk.host.record import Record
 from openwafer.sdk.profile import profile_of_journal
 from openwafer.sdk.program.program import Program
 from openwafer.view import columns, traces
 from openwafer.view.columns import Columns
-from openwafer.view.kept import journal_of, kept_columns
+from openwafer.view.first_look import Choose, file_of_run, program_and_run, symbols_of
+from openwafer.view.kept import kept_columns
+from openwafer.view.programs import program_columns
 from openwafer.view.shown import Shown
 from openwafer.view.symbols import Symbols
 from openwafer.view.wafer import wafer_columns
-
-NAME_IT: Final = "name its folder: --program OUT"
-Choose = Callable[[Sequence[tuple[Program, Journal]]], tuple[Program, Journal]]
-
-
-def file_of_run(path: Path, choose: Choose) -> Path:
-    """The journal of a folder's run, of several the chosen one; else the path itself."""
-    files = sorted(path.glob("*.journal")) if path.is_dir() else []
-    if not files:
-        return path
-    runs = journals.runs_in(path)
-    chosen = choose(runs)
-    return files[next(number for number, one in enumerate(runs) if one is chosen)]
 
 
 def opened(path: Path, choose: Choose, program: Path | None = None) -> Shown:
@@ -68,13 +52,6 @@ def opened_journal(program: Program, journal: Journal, title: str) -> Shown:
     return Shown(made.content(), partial(Symbols, program, journal))
 
 
-def first_look(path: Path, program: Program, run: Journal | Record) -> Shown:
-    """What a run shows before its columns are made: routes, source, and of a journal the host."""
-    journal = run if isinstance(run, Journal) else None
-    made = wafer_columns(program, None, None, title=path.name, journal=journal)
-    return Shown(made.content(), symbols_of(path, program, run))
-
-
 def columns_of_run(path: Path, program: Path | None, record: Path | None = None) -> Columns:
     """All columns of a journal, whose run is done again, or of a record.
 
@@ -86,52 +63,10 @@ def columns_of_run(path: Path, program: Path | None, record: Path | None = None)
     Raises OpenwaferError as :func:`opened`.
     """
     own, run = program_and_run(path, program)
-    if isinstance(run, Record):
+    if not isinstance(run, Journal):
         return wafer_columns(own, run, None, title=path.name)
     with TemporaryDirectory() as folder:
         return _replayed(own, run, path.name, record or Path(folder) / "run.record")
-
-
-def program_and_run(path: Path, folder: Path | None) -> tuple[Program, Journal | Record]:
-    """The program of a run, and its journal or its record, by the path's suffix.
-
-    Raises OpenwaferError as :func:`opened`.
-    """
-    if path.suffix == ".journal":
-        journal = journals.read(path)
-        program = program_of_run(path, journal.program, folder, NAME_IT)
-        journal.require_program(program)
-        return program, journal
-    if not path.exists():
-        raise error(
-            "view-nothing",
-            f"there is nothing at {path}",
-            help="name a journal, a record, a folder of these, a program, or a training run",
-        )
-    record = read_record(path)
-    program = program_of_run(path, record.head.program, folder, NAME_IT)
-    record.require_program(program)
-    return program, record
-
-
-def symbols_of(path: Path, program: Program, run: Journal | Record) -> Callable[[], Symbols] | None:
-    """What looks at memory of a run; None for a record without its journal beside."""
-    if isinstance(run, Record):
-        file = journal_of(path)
-        journal = None if file is None else journals.read(file)
-        if journal is None or journal.program != run.head.program:
-            return None
-        run = journal
-    return partial(Symbols, program, run)
-
-
-def symbols_of_file(path: Path) -> Symbols:
-    """The same of a journal, or of one beside a record, with the program beside it.
-
-    Raises OpenwaferError where that is missing, damaged, or of something else.
-    """
-    journal = journals.read(journal_of(path) or path)
-    return Symbols(program_of_run(path, journal.program, None, NAME_IT), journal)
 
 
 def _replayed(program: Program, journal: Journal, title: str, file: Path) -> Columns:
@@ -155,4 +90,4 @@ def _folder(path: Path) -> Shown:
             f"{path} is no run and no program: no journal, and {cause.diagnostics[0].message}",
             help="keep one: OPENWAFER_JOURNAL=FOLDER; or write: openwafer view OUT -- run.py",
         ) from cause
-    return Shown(wafer_columns(program, None, None, title=path.name).content())
+    return Shown(program_columns(program, path.name).content())

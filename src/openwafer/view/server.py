@@ -4,10 +4,14 @@ The token of an address is all that a reader has to know; a page of another orig
 and is refused if it did: by the name of the host that it asks for, and by its origin.
 """
 
+import os
 import re
 import secrets
 import sys
 import threading
+import weakref
+from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -48,7 +52,7 @@ class Viewer:
     """
 
     def __init__(self, run: Shown, port: int = 0, *, is_live: bool = False) -> None:
-        self._runs = {0: run}
+        self._runs = {0: (run, _Content(run.content))}
         self._told = self.doing = ""
         self.is_live = is_live
         self._token = secrets.token_urlsafe(16)
@@ -72,16 +76,17 @@ class Viewer:
     @property
     def run(self) -> Shown:
         """What is shown."""
-        return self._runs[self.version]
+        return self._runs[self.version][0]
 
-    def run_of(self, version: str) -> Shown | None:
-        """What a page of some version shows, the newest without one; None where it is gone."""
-        return self._runs.get(int(version) if version.isdecimal() else self.version)
+    def content_of(self, version: str) -> "_Content | None":
+        """What a page of some version reads, the newest without one; None where it is gone."""
+        found = self._runs.get(int(version) if version.isdecimal() else self.version)
+        return None if found is None else found[1]
 
     def show(self, run: Shown, *, is_over: bool) -> None:
         """Show more of a run from now on; pages that are open still have what they showed."""
         number = self.version
-        self._runs = {number: self._runs[number], number + 1: run}
+        self._runs = {number: self._runs[number], number + 1: (run, _Content(run.content))}
         self._told = ""
         self.is_live = not is_over
 
@@ -137,6 +142,28 @@ class Viewer:
             told = "there is no journal of the run, so its memory cannot be computed"
             raise error("view-no-journal", told)
         return self._symbols
+
+
+class _Content:
+    """Bytes that are shown, or those of a file as it is now, also once another one has its name."""
+
+    def __init__(self, content: bytes | Path) -> None:
+        self.part: Callable[[int, int], bytes]
+        if isinstance(content, bytes):
+            self.size, self.part = len(content), lambda begin, end: content[begin:end]
+            return
+        file = os.open(content, os.O_RDONLY)
+        self.size, self.part = os.fstat(file).st_size, partial(_read, file)
+        weakref.finalize(self, os.close, file)
+
+
+def _read(file: int, begin: int, end: int) -> bytes:
+    """Bytes of an open file, by however many reads the system wants for them."""
+    parts = []
+    while begin < end and (part := os.pread(file, end - begin, begin)):
+        parts.append(part)
+        begin += len(part)
+    return b"".join(parts)
 
 
 class _Server(ThreadingHTTPServer):
@@ -206,17 +233,16 @@ class _Request(BaseHTTPRequestHandler):
 
     def _columns(self, wanted: str, version: str) -> None:
         """The file of columns, or a range of its bytes."""
-        run = self.own.run_of(version)
-        if run is None:
+        content = self.own.content_of(version)
+        if content is None:
             self._answer(
                 HTTPStatus.GONE, b"more is shown by now: load the page again\n", "text/plain"
             )
             return
-        content = run.content
-        size = content.stat().st_size if isinstance(content, Path) else len(content)
+        size = content.size
         asked = _RANGE.fullmatch(wanted)
         if asked is None:
-            self._answer(HTTPStatus.OK, _part(content, 0, size), _BINARY)
+            self._answer(HTTPStatus.OK, content.part(0, size), _BINARY)
             return
         begin, end = int(asked[1]), min(size, int(asked[2] or size - 1) + 1)
         if begin >= end:
@@ -224,7 +250,7 @@ class _Request(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, told, "text/plain")
             return
         self._range = f"bytes {begin}-{end - 1}/{size}"
-        self._answer(HTTPStatus.PARTIAL_CONTENT, _part(content, begin, end), _BINARY)
+        self._answer(HTTPStatus.PARTIAL_CONTENT, content.part(begin, end), _BINARY)
 
     def _answer(self, status: HTTPStatus, body: bytes, kind: str, policy: str = "") -> None:
         self.send_response(status)
@@ -243,11 +269,3 @@ class _Request(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
         """Say nothing: the address with its token stands in each request."""
-
-
-def _part(content: bytes | Path, begin: int, end: int) -> bytes:
-    if isinstance(content, bytes):
-        return content[begin:end]
-    with content.open("rb") as file:
-        file.seek(begin)
-        return file.read(end - begin)

@@ -6,25 +6,20 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.sdk.arch.generation import NUM_COLORS
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import EventKind
 from openwafer.sdk.host import Record
-from openwafer.sdk.host.journal import Journal
 from openwafer.sdk.host.record import HOST_OPERATIONS
 from openwafer.sdk.profile import Profile, Wavelets
 from openwafer.sdk.profile.page import annotated_sources
 from openwafer.sdk.profile.timeline import Spans, end_of, operations_of, senders_of, tasks_of
 from openwafer.sdk.profile.wavelets import Passages, followed
-from openwafer.sdk.program.debug_info import Home, TypeKind
-from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.program import Program
-from openwafer.sdk.program.routing import ColorConfig, Switches
 from openwafer.view.columns import Array, Columns, sorted_by
+from openwafer.view.programs import numbers_of_sources, program_columns
 
 TASKS: Final = 9
 """In place of a thread: the tasks of the main thread, whose operations are thread 8."""
-THREADS: Final = (*(f"microthread {n}" for n in range(8)), "main", "tasks")
 _MOST_CELLS: Final = 1 << 23
 """Of the course: bins times PEs."""
 _MOST_BINS: Final = 2048
@@ -32,88 +27,29 @@ _FULL: Final = 255
 
 
 def wafer_columns(
-    program: Program,
-    record: Record | None,
-    profile: Profile | None,
-    *,
-    title: str,
-    journal: Journal | None = None,
+    program: Program, record: Record, profile: Profile | None, *, title: str
 ) -> Columns:
-    """A run, or a program that has not run.
+    """A run, as far as its record has it.
 
     Args:
         program: that ran.
-        record: of the run; None where there is none.
-        profile: of the run, likewise.
+        record: of the run.
+        profile: of the run; None where there is none.
         title: for people.
-        journal: of a run whose record is still to come, for its length and the host's operations.
 
     A record of a part of a run has no wavelets, as nothing says where they come from.
 
     Raises OpenwaferError for a record of another program, and a damaged one.
     """
-    sources = {one.name: number for number, one in enumerate(program.debug.sources)}
-    head = _head_of_program(program, sources) | {"kind": "wafer", "title": title}
-    arrays: dict[str, Array] = {
-        "routes_of": program.routes_of.ravel(order="F"),
-        "image_of": program.images_by_number,
-    }
+    known = program_columns(program, title)
+    head, arrays = dict(known.head), dict(known.arrays)
     if profile is not None:
         cells = profile.fabric_map
-        head |= _head_of_profile(profile, sources)
+        head |= _head_of_profile(profile, numbers_of_sources(program))
         arrays["map"] = np.array([one.cycles for one in cells.layers]).reshape(-1)
-    if journal is not None:
-        head |= {"cycles": journal.last_cycle, "host": list(_asked(journal))}
-    if record is not None:
-        record.require_program(program)
-        _add_record(program, record, head, arrays)
+    record.require_program(program)
+    _add_record(program, record, head, arrays)
     return Columns(head, arrays)
-
-
-def _head_of_program(program: Program, sources: Mapping[str, int]) -> dict[str, Any]:
-    return {
-        "program": digest_of(program),
-        "arch": program.arch,
-        "width": program.width,
-        "height": program.height,
-        "fabric": program.fabric,
-        "offset": program.offset,
-        "cycles": 0,
-        "threads": THREADS,
-        "images": [program.label_of(number) for number in range(len(program.images))],
-        "sources": [(one.name, one.text) for one in program.debug.sources],
-        "places": [(sources.get(one.file, -1), one.line, one.function) for one in program.places],
-        "routes": [[_route(*one) for one in own] for own in program.routes],
-        "colors": _color_names(program),
-    }
-
-
-def _route(color: int, config: ColorConfig) -> tuple[int, int, list[tuple[int, int]]]:
-    """Color, the switch position at the start, and what goes in and out at each position."""
-    switches = config.switches or Switches()
-    masks = [(config.rx, config.tx)]
-    for one in switches.positions:
-        rx, tx = masks[-1]
-        masks.append((rx if one.rx is None else one.rx, tx if one.tx is None else one.tx))
-    return color, switches.current, masks
-
-
-def _color_names(program: Program) -> list[list[str]]:
-    """What the source and the compile command call each color."""
-    names: list[set[str]] = [set() for _ in range(NUM_COLORS)]
-    for name, text in program.colors:
-        if text.isdecimal() and int(text) < NUM_COLORS:
-            names[int(text)].add(name)
-    for one in program.debug.variables:
-        kind = program.debug.types[one.type]
-        is_color = kind.kind is TypeKind.ID and kind.name == "color"
-        if is_color and one.home is Home.CONSTANT and one.content:
-            number = int.from_bytes(one.content, "little")
-            if number < NUM_COLORS:
-                names[number].add(one.name.rpartition(".")[2])
-    for name, color in program.streams:
-        names[color].add(name)
-    return [sorted(own) for own in names]
 
 
 def _head_of_profile(profile: Profile, sources: Mapping[str, int]) -> dict[str, Any]:
@@ -179,13 +115,6 @@ def _host(record: Record, cycles: int) -> Iterator[tuple[str, int, int]]:
     for number, data, cycle in zip(begins.number, begins.data, begins.cycle, strict=True):
         name = HOST_OPERATIONS[int(data)].__name__
         yield name, int(cycle), closed.get(int(number), cycles)
-
-
-def _asked(journal: Journal) -> Iterator[tuple[str, int, int]]:
-    """The same of a journal, in which an operation lasts until the next one."""
-    ends = [*(one.cycle for one in journal.entries[1:]), journal.last_cycle]
-    for entry, end in zip(journal.entries, ends, strict=False):
-        yield type(entry.operation).__name__, entry.cycle, end
 
 
 def _pes(program: Program, x: Array, y: Array) -> NDArray[np.int64]:

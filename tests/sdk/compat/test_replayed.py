@@ -14,7 +14,7 @@ from openwafer.sdk.host import Region, Runtime, RuntimeOptions
 from openwafer.sdk.host import journal as journals
 from openwafer.sdk.host.final_state import read, write
 from openwafer.sdk.host.line_cycles import CodeCounters
-from openwafer.sdk.host.replay import replay
+from openwafer.sdk.host.replaying import replay
 from openwafer.sdk.program import file
 from openwafer.sdk.program.environment import FINAL_STATE_VARIABLE
 from tests.sdk.door.small_program import small_program

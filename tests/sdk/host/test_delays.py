@@ -9,7 +9,7 @@ import openwafer.sdk as wafer
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.host.delays import DELAYS_VARIABLE, HostDelays, delays_of_environment
 from openwafer.sdk.host.journal import read
-from openwafer.sdk.host.replay import replay
+from openwafer.sdk.host.replaying import replay
 
 DRAWN = ((1, 0), (2, 0), (1, 1))
 LAYOUT = """

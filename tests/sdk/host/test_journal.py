@@ -14,7 +14,7 @@ from openwafer.sdk.host import journal as journals
 from openwafer.sdk.host.final_state import FinalState, difference, final_state
 from openwafer.sdk.host.final_state import read as read_state
 from openwafer.sdk.host.operations import CopyTo, Launch, Stop, Wait
-from openwafer.sdk.host.replay import replay
+from openwafer.sdk.host.replaying import replay
 from openwafer.sdk.program import file
 from tests.sdk.forked_python import with_sdk
 from tests.sdk.host.hand_built import PROGRAM
@@ -34,7 +34,7 @@ import sys
 from pathlib import Path
 from typing import Any
 from openwafer.sdk.host.final_state import final_state, write
-from openwafer.sdk.host.replay import replay
+from openwafer.sdk.host.replaying import replay
 from openwafer.sdk.program.file import read
 program = read(Path(sys.argv[1]))
 write(final_state(program, replay(program, sys.argv[2]).simulator), Path(sys.argv[3]))

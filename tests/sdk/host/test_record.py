@@ -16,7 +16,7 @@ from openwafer.sdk.host import Runtime, RuntimeOptions
 from openwafer.sdk.host.final_state import FinalState, difference
 from openwafer.sdk.host.operations import CopyTo, Stop
 from openwafer.sdk.host.record import HOST_OPERATIONS, record_of_environment
-from openwafer.sdk.host.replay import replay
+from openwafer.sdk.host.replaying import replay
 from openwafer.sdk.program.digest import digest_of
 from tests.sdk.door.small_program import small_program
 from tests.sdk.forked_python import with_sdk

@@ -10,7 +10,7 @@ import pytest
 import openwafer.sdk as wafer
 from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host import DataType, Region, Runtime, RuntimeOptions
-from openwafer.sdk.host.replay import replay
+from openwafer.sdk.host.replaying import replay
 from openwafer.sdk.program.program import Program
 from tests.sdk.door.small_program import small_program
 from tests.sdk.forked_python import with_sdk

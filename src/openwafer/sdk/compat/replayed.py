@@ -20,7 +20,7 @@ from openwafer.sdk.host.final_state import difference, final_state, read
 from openwafer.sdk.host.journal import Journal
 from openwafer.sdk.host.line_cycles import CodeCounters
 from openwafer.sdk.host.operations import Stop
-from openwafer.sdk.host.replay import replay
+from openwafer.sdk.host.replaying import replay
 from openwafer.sdk.program import file
 from openwafer.sdk.program.program import Program
 

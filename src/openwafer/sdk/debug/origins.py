@@ -13,7 +13,7 @@ from openwafer.sdk.arch.generation import NUM_COLORS
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.host import read_record
 from openwafer.sdk.host.journal import Journal
-from openwafer.sdk.host.replay import replay
+from openwafer.sdk.host.replaying import replay
 from openwafer.sdk.profile.model import slot_name
 from openwafer.sdk.profile.timeline import Spans, operations_of, senders_of
 from openwafer.sdk.profile.wavelets import Numbers, Passages, Wavelets, followed

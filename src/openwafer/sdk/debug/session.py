@@ -31,7 +31,7 @@ from openwafer.sdk.host.checks import Warnings
 from openwafer.sdk.host.journal import Journal
 from openwafer.sdk.host.operations import Interpreter, Operation, Words
 from openwafer.sdk.host.pe_code import Form
-from openwafer.sdk.host.replay import compare, redo
+from openwafer.sdk.host.replaying import compare, redo
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.program.program import Program
 

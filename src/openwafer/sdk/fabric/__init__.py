@@ -1,11 +1,16 @@
 """The fabric simulator: a cycle-level model of PEs, routers and the host's port."""
 
-from openwafer.sdk.fabric.account import Account, SlotState
-from openwafer.sdk.fabric.edge import NO_PORTS, Edge, Passed, Port, Side
-from openwafer.sdk.fabric.events import EventKind, Scope
-from openwafer.sdk.fabric.machine import Statistics
-from openwafer.sdk.fabric.moments import Landing, Print, Standing
-from openwafer.sdk.fabric.simulator import Simulator, SimulatorOptions
+import importlib
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from openwafer.sdk.fabric.account import Account, SlotState
+    from openwafer.sdk.fabric.edge import NO_PORTS, Edge, Passed, Port, Side
+    from openwafer.sdk.fabric.events import EventKind, Scope
+    from openwafer.sdk.fabric.machine import Statistics
+    from openwafer.sdk.fabric.moments import Landing, Print, Standing
+    from openwafer.sdk.fabric.simulator import Simulator, SimulatorOptions
 
 __all__ = [
     "NO_PORTS",
@@ -24,3 +29,25 @@ __all__ = [
     "Standing",
     "Statistics",
 ]
+
+# Loaded when first used: who reads what a run has left needs no compiled core.
+_PLACES: Final = MappingProxyType(
+    {
+        **dict.fromkeys(("Account", "SlotState"), "account"),
+        **dict.fromkeys(("NO_PORTS", "Edge", "Passed", "Port", "Side"), "edge"),
+        **dict.fromkeys(("EventKind", "Scope"), "events"),
+        "Statistics": "machine",
+        **dict.fromkeys(("Landing", "Print", "Standing"), "moments"),
+        **dict.fromkeys(("Simulator", "SimulatorOptions"), "simulator"),
+    }
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'", name=name)
+    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,16 +1,21 @@
 """The host's side: runs compiled programs, moves data, launches functions."""
 
-from openwafer.sdk.host.beside import read_program
-from openwafer.sdk.host.checks import Check
-from openwafer.sdk.host.delays import HostDelays
-from openwafer.sdk.host.line_cycles import LineCycles
-from openwafer.sdk.host.memory_dump import MemoryDump, read_memory_dump
-from openwafer.sdk.host.options import RuntimeOptions
-from openwafer.sdk.host.record import Events, Record, RecordOptions, read_record, record_options
-from openwafer.sdk.host.region import Region
-from openwafer.sdk.host.replay import Replayed, replay
-from openwafer.sdk.host.runtime import Runtime, Task, host_words
-from openwafer.sdk.host.tensors import DataType, Order, check_writeable, fill, from_region
+import importlib
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from openwafer.sdk.host.beside import read_program
+    from openwafer.sdk.host.checks import Check
+    from openwafer.sdk.host.delays import HostDelays
+    from openwafer.sdk.host.line_cycles import LineCycles
+    from openwafer.sdk.host.memory_dump import MemoryDump, read_memory_dump
+    from openwafer.sdk.host.options import RuntimeOptions
+    from openwafer.sdk.host.record import Events, Record, RecordOptions, read_record, record_options
+    from openwafer.sdk.host.region import Region
+    from openwafer.sdk.host.replaying import Replayed, replay
+    from openwafer.sdk.host.runtime import Runtime, Task, host_words
+    from openwafer.sdk.host.tensors import DataType, Order, check_writeable, fill, from_region
 
 __all__ = [
     "Check",
@@ -37,3 +42,32 @@ __all__ = [
     "record_options",
     "replay",
 ]
+
+# Loaded when first used: who reads what a run has left needs no simulator.
+_PLACES: Final = MappingProxyType(
+    {
+        "read_program": "beside",
+        "Check": "checks",
+        "HostDelays": "delays",
+        "LineCycles": "line_cycles",
+        **dict.fromkeys(("MemoryDump", "read_memory_dump"), "memory_dump"),
+        "RuntimeOptions": "options",
+        **dict.fromkeys(
+            ("Events", "Record", "RecordOptions", "read_record", "record_options"), "record"
+        ),
+        "Region": "region",
+        **dict.fromkeys(("Replayed", "replay"), "replaying"),
+        **dict.fromkeys(("Runtime", "Task", "host_words"), "runtime"),
+        **dict.fromkeys(("DataType", "Order", "check_writeable", "fill", "from_region"), "tensors"),
+    }
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'", name=name)
+    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
-from openwafer.sdk.fabric import Simulator, findings
 from openwafer.sdk.host.copies import RegionMemory, short_copy, width_of_copy
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.tensors import DataType
@@ -14,8 +13,9 @@ from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.program.environment import CHECK_VARIABLE, choice
 from openwafer.sdk.program.program import HostName
 
-OVERRUN_CODES: Final = (findings.OVERRUN_CODE, "host-overrun")
-"""Of operations of PEs, and of copies."""
+if TYPE_CHECKING:
+    from openwafer.sdk.fabric import Simulator
+
 OVERRUNS_VARIABLE: Final = "OPENWAFER_OVERRUNS"
 """Environment variable that says whether an overrun is a warning or an error."""
 
@@ -92,7 +92,7 @@ class Warnings:
         else:
             self.short_copies.setdefault(variable.name, short)
 
-    def all_with(self, simulator: Simulator, check: Check) -> tuple[Diagnostic, ...]:
+    def all_with(self, simulator: "Simulator", check: Check) -> tuple[Diagnostic, ...]:
         """Those of the machine as well; notes only where the run is checked."""
         is_checked = check is not Check.OFF
         short = [one for name, one in self.short_copies.items() if name not in self.whole_copies]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.dtypes import DTYPES
 from openwafer.sdk.arch.generation import MEMORY_WORDS, WORD_BYTES
-from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host import tensors
 from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.symbols import HostSymbols, check_in_memory, is_pointer
 from openwafer.sdk.host.tensors import DataType
 from openwafer.sdk.program.image import Symbol
 from openwafer.sdk.program.program import HostName
+
+if TYPE_CHECKING:
+    from openwafer.sdk.fabric import Simulator
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class RegionMemory:
 
 
 def region_memory(
-    symbols: HostSymbols, simulator: Simulator, variable: HostName, region: Region, num_words: int
+    symbols: HostSymbols, simulator: "Simulator", variable: HostName, region: Region, num_words: int
 ) -> RegionMemory:
     """Find a variable's words, behind its pointer where it is one.
 
@@ -210,7 +212,9 @@ def short_copy(
     return None
 
 
-def unwritten(simulator: Simulator, memory: RegionMemory, variable: HostName) -> Diagnostic | None:
+def unwritten(
+    simulator: "Simulator", memory: RegionMemory, variable: HostName
+) -> Diagnostic | None:
     """A warning where a copy reads what nothing has written on any of its PEs, as checks know."""
     if not simulator.is_unwritten(memory.pes, memory.addresses, memory.num_words):
         return None
@@ -223,7 +227,7 @@ def unwritten(simulator: Simulator, memory: RegionMemory, variable: HostName) ->
 
 
 def write(
-    simulator: Simulator, memory: RegionMemory, src: NDArray[np.uint32], data_type: DataType
+    simulator: "Simulator", memory: RegionMemory, src: NDArray[np.uint32], data_type: DataType
 ) -> None:
     """Write a tensor of shape (h, w, l), in no time."""
     words = tensors.to_memory(src.reshape(memory.pes.size, -1), data_type)
@@ -231,7 +235,7 @@ def write(
 
 
 def read(
-    simulator: Simulator, memory: RegionMemory, region: Region, data_type: DataType
+    simulator: "Simulator", memory: RegionMemory, region: Region, data_type: DataType
 ) -> NDArray[np.uint32]:
     """Read a tensor of shape (h, w, l), in no time."""
     words = simulator.read_all(memory.pes, memory.addresses, memory.num_words)

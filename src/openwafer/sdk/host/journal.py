@@ -1,6 +1,6 @@
 """The journal of a run: what the host asked of the fabric, in order.
 
-With the program it is the run: :mod:`openwafer.sdk.host.replay` does it again.
+With the program it is the run: :mod:`openwafer.sdk.host.replaying` does it again.
 
 A file of it is a head of two lines of JSON, and behind them the words that the host gave, as
 docs/formats/openwafer-journal.md says.

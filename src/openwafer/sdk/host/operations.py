@@ -9,13 +9,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
-from openwafer.sdk.fabric import Simulator
 from openwafer.sdk.host import copies
 from openwafer.sdk.host.checks import Warnings
 from openwafer.sdk.host.copies import RegionMemory, overrun_of_copy, region_memory
@@ -23,6 +22,9 @@ from openwafer.sdk.host.region import Region
 from openwafer.sdk.host.rules import Rules
 from openwafer.sdk.host.symbols import HostSymbols
 from openwafer.sdk.host.tensors import DataType
+
+if TYPE_CHECKING:
+    from openwafer.sdk.fabric import Simulator
 
 SETTLE_CYCLES: Final = 100_000
 """How long a copy, or the end of a run, waits for the fabric to come to rest."""
@@ -169,7 +171,7 @@ class Interpreter:
     copy_cycles: int = 0
 
     def __init__(
-        self, symbols: HostSymbols, simulator: Simulator, warnings: Warnings, rules: Rules
+        self, symbols: HostSymbols, simulator: "Simulator", warnings: Warnings, rules: Rules
     ) -> None:
         self.simulator = simulator
         self._symbols = symbols

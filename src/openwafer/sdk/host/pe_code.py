@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
+import openwafer.sdk.codegen as codegen
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, MEMORY_WORDS, Arch
-from openwafer.sdk.codegen.native import compile_images, entry_splits
 from openwafer.sdk.ir import text
 from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.ir.elements import element
@@ -117,7 +117,7 @@ def build_engine(
     """
     if kind is EngineKind.INTERPRETER:
         return _interpret(program.images, program.arch, depth)
-    code = compile_images(
+    code = codegen.compile_images(
         program.images,
         program.arch,
         depth=depth,
@@ -130,7 +130,7 @@ def build_engine(
 def _interpret(images: Sequence[Image], arch: Arch, depth: Depth) -> PeCode:
     interpreters = [
         Interpreter(
-            *(text.parse(image.code, image.name), entry_splits(image), GENERATIONS[arch]),
+            *(text.parse(image.code, image.name), codegen.entry_splits(image), GENERATIONS[arch]),
             depth=depth,
         )
         for image in images

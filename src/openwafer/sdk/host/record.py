@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import openwafer
 from openwafer import json_files
-from openwafer.atomic_file import held, remove_abandoned, replacing, temporaries_of
+from openwafer.atomic_file import held, remove_abandoned, replacing
 from openwafer.config import PathLike, convert_fields, path_of
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.json_files import JsonMistake
@@ -395,14 +395,8 @@ def read_record(path: PathLike) -> Record:
     return Record(path, _head(path, table.schema.metadata or {}), table)
 
 
-def growing_record(path: Path) -> Path | None:
-    """The file of a record that is being written, and will have that name; None for none."""
-    found = temporaries_of(path)
-    return max(found, key=lambda one: one.stat().st_mtime_ns) if found else None
-
-
 def read_growing(path: Path) -> Record:
-    """What a file of :func:`growing_record` has by now: whole batches, and no end.
+    """What the file of a record that is being written has by now: whole batches, and no end.
 
     Raises OpenwaferError where it has none yet, and for what is no record.
     """

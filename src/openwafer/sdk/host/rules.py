@@ -1,12 +1,17 @@
 """What a run's outcome depends on beside its program and what the host asks for."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from openwafer.sdk.fabric import NO_PORTS, Edge, Scope, Simulator, SimulatorOptions
+import openwafer.sdk.fabric as fabric
+from openwafer.sdk.fabric.edge import NO_PORTS, Edge
 from openwafer.sdk.host.checks import Check
 from openwafer.sdk.host.delays import HostDelays
 from openwafer.sdk.host.pe_code import EngineKind, Form, PeCode, build_engine, num_threads
 from openwafer.sdk.program.program import Program
+
+if TYPE_CHECKING:
+    from openwafer.sdk.fabric import Scope, Simulator
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,8 @@ class Rules:
         has_landings: bool = False,
         has_account: bool = False,
         form: Form = Form.PLAIN,
-        scope: Scope | None = None,
-    ) -> tuple[Simulator, PeCode]:
+        scope: "Scope | None" = None,
+    ) -> "tuple[Simulator, PeCode]":
         """Put a program on a fabric, which calls its code by address: it has to live as long.
 
         Args:
@@ -55,7 +60,7 @@ class Rules:
         is_stepped = form is Form.STEPPED
         engine = EngineKind.NATIVE if is_stepped else self.engine
         code = build_engine(program, engine, depth=self.check.depth, form=form)
-        options = SimulatorOptions(
+        options = fabric.SimulatorOptions(
             landing_log=has_landings,
             threads=1 if is_stepped else num_threads(threads, program.width * program.height),
             stops_at_overrun=self.stops_at_overrun,
@@ -66,4 +71,4 @@ class Rules:
             code=f"{engine}, {self.check.depth.name.lower()}, {form}",
             edge=self.edge,
         )
-        return Simulator(program, code.run_address, code.element_address, options), code
+        return fabric.Simulator(program, code.run_address, code.element_address, options), code

@@ -13,16 +13,11 @@ from numpy.typing import NDArray
 
 from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import Diagnostic, OpenwaferError, error
-from openwafer.sdk.fabric import Account, Passed, Print, Scope, Simulator
+from openwafer.sdk.fabric import Account, Passed, Print, Scope, Simulator, findings
 from openwafer.sdk.host import copies, core_file, tensors
 from openwafer.sdk.host.arguments import raw_arguments
 from openwafer.sdk.host.beside import keep_program, read_program
-from openwafer.sdk.host.checks import (
-    OVERRUN_CODES,
-    Check,
-    Warnings,
-    as_errors,
-)
+from openwafer.sdk.host.checks import Check, Warnings, as_errors
 from openwafer.sdk.host.copies import region_memory
 from openwafer.sdk.host.ending import Ending, judged_at_end
 from openwafer.sdk.host.final_state import write_if_asked
@@ -69,6 +64,8 @@ from openwafer.sdk.program.digest import digest_of
 from openwafer.sdk.program.program import HostName, Program
 
 _MAX_ARGUMENT: Final = 0xFFFFFFFF
+_OVERRUN_CODES: Final = (findings.OVERRUN_CODE, "host-overrun")
+"""Of operations of PEs, and of copies."""
 
 
 Taker: TypeAlias = Callable[[Words], None]
@@ -204,7 +201,7 @@ class Runtime:
 
     def overruns(self) -> tuple[Diagnostic, ...]:
         """A warning for each copy, and each vector operation, over the end of a variable."""
-        return tuple(one for one in self.findings() if one.code in OVERRUN_CODES)
+        return tuple(one for one in self.findings() if one.code in _OVERRUN_CODES)
 
     def findings(self) -> tuple[Diagnostic, ...]:
         """A warning for each mistake that was found; in checked runs also notes of short copies."""

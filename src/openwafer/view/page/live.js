@@ -51,7 +51,7 @@ export function follow(columns, timeline) {
       location.reload();
       return;
     }
-    if (found.told) say(`No more can be shown yet: ${found.told}`);
+    if (found.told) say(`No more can be shown: ${found.told}`);
     else if (found.is_live) does(found.doing);
     if (found.is_live || found.version > shown) setTimeout(ask, WAIT);
     else say("The run is over.");
