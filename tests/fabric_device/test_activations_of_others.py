@@ -156,3 +156,41 @@ class Named(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.linear(input=x, weight=self.weight, bias=self.bias)
+
+
+def test_a_loss_of_some_tokens_is_torchs(fabric: Fabric) -> None:
+    def loss_of(backend: Fabric | None) -> float:
+        model = built(linear(3, WIDTH))
+        with on(model, torch.optim.SGD(model.parameters(), lr=0.1), backend):
+            loss = nn.functional.cross_entropy(model(X)[:-1], torch.arange(5) % WIDTH)
+            loss.backward()
+            return loss.item()
+
+    assert loss_of(fabric) == pytest.approx(loss_of(None), rel=1e-6)
+
+
+class Entries(nn.Module):
+    """Embeddings of a few ids, by the function."""
+
+    def __init__(self, ids: list[int], **options: object) -> None:
+        super().__init__()
+        self.entries, self.ids, self.options = nn.Embedding(7, WIDTH), torch.tensor(ids), options
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.entries.weight
+        return nn.functional.embedding(self.ids, weight, **self.options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        (Entries([0, -1]), "token -1 in an embedding of 7 entries"),
+        (Entries([7, 0]), "token 7 in an embedding of 7 entries"),
+        (Entries([0, 1], padding_idx=1), "torch's embedding with other options inside it"),
+    ],
+)
+def test_an_embedding_that_is_not_of_entries_as_they_are_is_refused(
+    entries: Entries, words: str, fabric: Fabric
+) -> None:
+    with pytest.raises(OpenwaferError, match=words):
+        trained(nn.Sequential(entries), fabric)

@@ -45,7 +45,8 @@ def attention(
 def _are_of_heads(query: Tensor, key: Tensor, value: Tensor) -> bool:
     are_there = all(isinstance(one, OnWafer) and one.ndim == 4 for one in (query, key, value))
     is_divided = key.shape == value.shape and query.shape[1] % key.shape[1] == 0
-    return are_there and is_divided and key.shape[2:] == query.shape[2:]
+    is_self = key.shape[0] == query.shape[0] and key.shape[2:] == query.shape[2:]
+    return are_there and is_divided and is_self
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,57 @@
 """Embeddings for autograd: products of what entries tokens have with those entries."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
 import torch
 from torch import Tensor, nn
 
+from openwafer.diagnostics import error
 from openwafer.fabric_device.linear import Wafers, streamed_linear
+
+_PLAIN: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "padding_idx": None,
+        "max_norm": None,
+        "norm_type": 2.0,
+        "scale_grad_by_freq": False,
+        "sparse": False,
+    }
+)
+"""Options of `F.embedding` in their order, as they are where entries are taken as they are."""
 
 
 def embedding(
-    wafers: Wafers, ids: Tensor, weight: Tensor, *_: object, **_options: object
+    wafers: Wafers, ids: Tensor, weight: Tensor, *positional: Any, **options: Any
 ) -> Tensor:
     """What `F.embedding` gives, on the wafer of its tokens.
 
     A token's activation is 1 for its entry, and 0 for the others that some token has. These entries
-    stream in as weights, which is exact, and their gradients out.
+    stream in as weights, and their gradients out. It is exact where all of these are finite; what
+    is not makes all tokens NaN.
+
+    Raises:
+        OpenwaferError: an id has no entry, or entries are changed or have no gradient.
     """
+    options |= zip(_PLAIN, positional, strict=False)
+    if any(value != _PLAIN[name] for name, value in options.items() if name != "norm_type"):
+        raise wafers.account.refusal("embedding with other options")
     entries, places = torch.unique(ids, return_inverse=True)
+    _check_ids(entries, len(weight))
     wafers.widen(len(entries))
     given = nn.functional.one_hot(places, len(entries)).to(weight.dtype)
     return streamed_linear(wafers, given, weight[entries].T)
+
+
+def _check_ids(entries: Tensor, count: int) -> None:
+    wrong = entries[(entries < 0) | (entries >= count)]
+    if len(wrong):
+        raise error(
+            "fabric-token",
+            f"token {int(wrong[0])} in an embedding of {count} entries",
+            help=f"give ids from 0 to {count - 1}",
+        )
 
 
 def is_plain(module: nn.Embedding) -> bool:

@@ -15,15 +15,16 @@ from openwafer.fabric_device.wafer import Wafer
 def cross_entropy(wafers: Wafers, logits: Tensor, labels: Tensor, **options: Any) -> Tensor | None:
     """What `F.cross_entropy` gives of logits (tokens, classes); the host adds up tokens' losses.
 
-    None where no kernel has it, and torch reads the logits: of other shapes, with weights or
-    smoothing, or a loss of each token.
+    None where no kernel has it, and torch reads the logits: of other shapes, of some tokens only,
+    with weights or smoothing, or a loss of each token.
 
     Raises:
         OpenwaferError: a label is none of the classes.
     """
     ignored, reduction = options.pop("ignore_index"), options.pop("reduction")
-    has_labels = labels.ndim == 1 and labels.dtype == torch.int64 and logits.ndim == 2
-    is_there = isinstance(logits, OnWafer) and logits.shape[1] >= wafers.rows
+    has_labels = labels.dtype == torch.int64 and labels.shape == logits.shape[:1]
+    is_there = isinstance(logits, OnWafer) and logits.arrangement is not None
+    is_there = is_there and logits.ndim == 2 and logits.shape[1] >= wafers.rows
     # Weights, smoothing and what torch has deprecated.
     if any(map(_is_set, options.values())) or not (
         has_labels and is_there and reduction in ("mean", "sum")
