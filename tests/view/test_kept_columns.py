@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import load, load_file
 
 from openwafer.atomic_file import write_bytes
+from openwafer.cli.view import view
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.host.beside import keep_program
 from openwafer.sdk.host.journal import read
@@ -116,6 +117,11 @@ def followed_to_its_end(live: Live) -> Shown:
     with served(Viewer(live.open()[0], is_live=True)) as viewer:
         assert not follow(viewer, live, threading.Event())
     return viewer.run
+
+
+def test_a_second_run_of_one_file_is_refused(journal: Path) -> None:
+    with pytest.raises(OpenwaferError, match=r"no run 2: .*0000.journal is a file of one run"):
+        view(journal, number=2)
 
 
 @pytest.mark.slow

@@ -55,14 +55,20 @@ def view(  # noqa: PLR0913 - a command takes one for each option
     from openwafer.view.export import export as write
 
     if is_followed:
-        if script or export is not None:
+        if script or export is not None or number is not None:
             raise error(
                 "view-follow",
-                "a run that goes on is followed, and a script or an export is of one that is over",
+                "a run that goes on is followed; a script, --export and --run are for ended ones",
                 help="write: openwafer view RUN --follow; export it once it is over",
             )
         _follow(run, program, port, is_shown=is_shown)
         return
+    if run.is_file() and (number or 1) > 1:
+        raise error(
+            "view-no-such-run",
+            f"there is no run {number}: {run} is a file of one run",
+            help="name the folder of its runs, or leave --run out",
+        )
     if export is not None:
         write(_opened(run, script, program, number), export)
         print(f"written: {export}")

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Final
 
 from openwafer import view
 from openwafer.atomic_file import growing, remove_abandoned, write_bytes
-from openwafer.diagnostics import OpenwaferError, error
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
 from openwafer.view.first_look import first_look, program_and_run
 from openwafer.view.following import Live, stamp_of
 from openwafer.view.kept import kept_path, mark_of
@@ -23,6 +24,8 @@ from openwafer.view.shown import Shown
 
 _ORDERED: Final = "Its events are read and ordered for this page"
 _AGAIN: Final = "The run is done again for this page"
+
+_NOT_MADE: Final = Diagnostic(Severity.ERROR, "view-not-made", "")
 
 _START_SECONDS: Final = 1.0
 _NICENESS: Final = 10
@@ -71,7 +74,7 @@ class _Making:
         self._own, found = program_and_run(run, program)
         self._first = first_look(run, self._own, found)
         self._run, self._record, self._target, self._told = run, record, target, told
-        self._failure: str | None = None
+        self._failure: tuple[Diagnostic, ...] | None = None
 
     def live(self) -> Live:
         """The same for who follows it."""
@@ -82,7 +85,8 @@ class _Making:
             try:
                 self._failure = self._told.recv()
             except EOFError:
-                self._failure = "the process that made them has ended too soon; was memory short?"
+                told = "the process that made them has ended too soon; was memory short?"
+                self._failure = _not_made(told)
         return self._failure is not None
 
     def _stamp(self) -> tuple[object, ...]:
@@ -92,7 +96,7 @@ class _Making:
     def _open(self) -> tuple[Shown, bool]:
         if self._has_ended():
             if self._failure:
-                raise error("view-not-made", f"the run cannot be shown whole: {self._failure}")
+                raise OpenwaferError(*self._failure)
             return Shown(self._target, self._first.symbols), True
         file = growing(self._record)
         if file is None:
@@ -106,7 +110,7 @@ class _Making:
 
 
 def _make(run: Path, program: Path | None, record: Path, target: Path, told: Connection) -> None:
-    """Make columns; tells why they are none, or nothing once they lie there."""
+    """Make columns; tells why there are none, or nothing once they lie there."""
     # Ctrl-C is for the process that shows them, which ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)
@@ -118,10 +122,17 @@ def _make(run: Path, program: Path | None, record: Path, target: Path, told: Con
         # Who shows them ends this process by the signal; a file that is begun is removed then.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())
         write_bytes(target, content)
-    except (OpenwaferError, OSError) as refused:
-        told.send(str(refused))
+    except OpenwaferError as refused:
+        first, *others = refused.diagnostics
+        told.send((*_not_made(first.message, first), *others))
+    except OSError as refused:
+        told.send(_not_made(str(refused)))
     else:
-        told.send("")
+        told.send(())
+
+
+def _not_made(why: str, found: Diagnostic = _NOT_MADE) -> tuple[Diagnostic, ...]:
+    return (replace(found, message=f"the run cannot be shown whole: {why}"),)
 
 
 def _require_room(target: Path, num_bytes: int) -> None:
