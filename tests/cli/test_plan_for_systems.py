@@ -62,6 +62,13 @@ def test_a_described_system_is_planned_for(tmp_path: Path) -> None:
     assert re.search(r"^peak +10 TFLOP/s +given ", done.out, re.MULTILINE)
 
 
+def test_a_run_whose_epochs_nobody_has_counted_has_no_totals() -> None:
+    plan = plan_system(replace(SMALL_TASK, steps=0), CS2, 1)
+    all_names = {figure.name for section in plan.sections for figure in section.figures}
+    assert all_names.isdisjoint({"steps", "tokens", "time", "energy", "FLOPs as if dense"})
+    assert {"step", "critical batch"} <= all_names
+
+
 def test_the_config_can_be_changed() -> None:
     changed = ("--set", "batch.sequence_length=256", "--set", "systems=2")
     out = run_command("plan", SMALL, "--system", "cs2", *changed).out

@@ -25,6 +25,7 @@ GIGABYTE = 1e9
 def plan_of(record: PlanRecord, config: RunConfig, task: TrainingTask) -> SystemPlan:
     """What was planned and measured for a run; what was not predicted is left out."""
     peak, budget = record.predicted_peak_bytes, record.device_budget_bytes
+    totals = tuple(_of_training(record, config))
     return SystemPlan(
         system=f"this machine, on {record.device}",
         precision=str(config.precision),
@@ -39,7 +40,7 @@ def plan_of(record: PlanRecord, config: RunConfig, task: TrainingTask) -> System
             Section("system", tuple(_of_machine(record, config))),
             Section("memory", tuple(_of_memory(record))),
             Section("step", tuple(_of_step(record, config))),
-            Section("all", tuple(_of_training(record, config))),
+            *((Section("all", totals),) if totals else ()),
         ),
     )
 

@@ -121,7 +121,9 @@ def _of_task(task: TrainingTask) -> Iterator[Figure]:
         ("tokens of a sequence", task.sequence_length, FROM_CONFIG),
         ("steps", task.steps, FROM_CONFIG),
     ):
-        yield Figure(name, value, "", Origin.GIVEN, source)
+        # There are none yet where a config has epochs, which nobody has counted.
+        if value:
+            yield Figure(name, value, "", Origin.GIVEN, source)
     source = f"{FROM_CONFIG}, the mean over its steps"
     yield Figure("sparsity", task.sparsity, "", Origin.GIVEN, source)
     yield _inferred("parameters", model.parameters, "", "counted in the model")
@@ -239,6 +241,18 @@ def _of_step(task: TrainingTask, system: System, num_systems: int, way: Way) -> 
 def _of_training(
     task: TrainingTask, system: System, num_systems: int, way: Way
 ) -> Iterator[Figure]:
+    if task.steps:
+        yield from _totals(task, system, num_systems, way)
+    source = "Kaplan et al. 2020, arXiv 2001.08361, eq. 1.1 and 1.4: trained to the end"
+    critical = critical_batch_tokens(task.model.parameters)
+    yield _inferred("critical batch", critical, "tokens", source)
+    if way.mode is Mode.STREAMED:
+        weight_bytes = TAGGED_BYTES if task.sparsity else DENSE_BYTES
+        most = most_systems_in_proportion(task.step_tokens, system, system.busy_share, weight_bytes)
+        yield _inferred("systems in proportion", most, "", "tokens of a step / balance tokens")
+
+
+def _totals(task: TrainingTask, system: System, num_systems: int, way: Way) -> Iterator[Figure]:
     seconds = _seconds(task, system, num_systems, way)
     energy = energy_joules(seconds, system, num_systems) / JOULES_PER_WH
     flops = task.model.flops_per_token * task.tokens
@@ -247,13 +261,6 @@ def _of_training(
     yield _inferred("FLOPs as if dense", flops, "FLOP", COUNTED)
     yield _inferred("time", seconds, "s", f"steps x step{each}")
     yield _inferred("energy", energy, "Wh", "time x systems x power; nothing beside them")
-    source = "Kaplan et al. 2020, arXiv 2001.08361, eq. 1.1 and 1.4: trained to the end"
-    critical = critical_batch_tokens(task.model.parameters)
-    yield _inferred("critical batch", critical, "tokens", source)
-    if way.mode is Mode.STREAMED:
-        weight_bytes = TAGGED_BYTES if task.sparsity else DENSE_BYTES
-        most = most_systems_in_proportion(task.step_tokens, system, system.busy_share, weight_bytes)
-        yield _inferred("systems in proportion", most, "", "tokens of a step / balance tokens")
 
 
 def _seconds(task: TrainingTask, system: System, num_systems: int, way: Way) -> float:

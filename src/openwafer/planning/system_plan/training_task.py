@@ -30,7 +30,7 @@ class TrainingTask:
         model: its shape.
         batch_size: sequences of a step, of the largest where steps differ.
         sequence_length: tokens of a sequence.
-        steps: steps of the training.
+        steps: steps of the training; 0 where nobody has counted them.
         sparsity: share of zeros in the weights that may be sparse.
         layer_activation_bytes: bytes that a layer's forward leaves for a token.
         other_activation_bytes: bytes that the rest of the forward leaves for a token.
