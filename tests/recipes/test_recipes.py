@@ -29,16 +29,19 @@ GPT2 = "model.config={n_embd: 16, n_layer: 1, n_head: 2, n_positions: 32}"
 LLAMA = "hidden_size: 16, intermediate_size: 24, num_hidden_layers: 1, num_attention_heads: 2"
 T5 = "d_model: 16, d_kv: 8, d_ff: 24, num_layers: 1, num_heads: 2, decoder_start_token_id: 0"
 BTLM = "hidden_size: 16, mlp_size: 24, num_layers: 1, num_heads: 2"
+LONG = "hidden_size: 16, num_layers: 1, num_heads: 2, context_length: 32"
 # What each of these does with samples is another thing.
 BY_DEFAULT = ("llama", "t5")
-WITHOUT_TEXT = ("bert", "t5")
+WITHOUT_TEXT = ("bert", "long", "t5")
 SIZES = {
     "btlm": (
         f"model.kwargs={{vocab_size: 300, {BTLM}}}",
         "base={hidden_size: 8, mlp_size: 12, num_heads: 1}",
     ),
     "bert": (f"model.config={{{LLAMA}}}",),
+    "gpt": (GPT2, "base={n_embd: 8, n_head: 1}"),
     "llama": (f"model.config={{{LLAMA}}}",),
+    "long": (f"model={{kind: reference-gpt, {LONG}}}",),
     "mixtral": (f"model.config={{{LLAMA}, num_key_value_heads: 1, num_local_experts: 2}}",),
     "starcoder": (GPT2,),
     "t5": (f"model.config={{{T5}}}", "data.span_corruption.mean_length=8"),
