@@ -59,7 +59,7 @@ class WorkerServer:
 def prepare(arguments: Sequence[str]) -> None:
     """Import what the tests of a run import, and find out what each process would."""
     pytest.main([*arguments, "-n0", "--collect-only", "-q"])
-    if "openwafer.sdk.fabric" in sys.modules:
+    if "openwafer.sdk.fabric.engine" in sys.modules:
         import_module("tests.compiled_code").run_fabric()
     if "openwafer.training.session" in sys.modules:
         forked.share()
