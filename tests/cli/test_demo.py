@@ -42,7 +42,8 @@ def test_the_demo_of_the_wafer_shows_cycles_and_a_report(tmp_path: Path) -> None
     assert re.search(r"head +gradient +2 +[\d,]+", done.out)
     page = (tmp_path / "fabric-demo/report.html").read_text()
     assert "Cycles on the wafer" in page
-    assert "4 x 4 PEs of wse3, simulated: " in page
+    assert "8 x 4 PEs of wse3, simulated: " in page
+    assert "computed on the host" not in done.out
 
 
 def test_the_demos_device_is_smaller_than_its_weights(tmp_path: Path) -> None:
