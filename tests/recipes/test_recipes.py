@@ -65,6 +65,7 @@ def test_a_recipe_trains_two_steps_on_less(name: str) -> None:
     assert (done.code, done.err) == (0, "")
     assert re.search(r"held-out documents \d\.\d+; with other settings than the rec", done.out)
     assert ("what it writes:\ndef " in done.out) == (name not in WITHOUT_TEXT)
+    assert ("openwafer generate" in done.out) == (name not in WITHOUT_TEXT)
     assert Path(f"runs/{name}/config.yaml").is_file()
 
 

@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 def tell_result(session: "Session", result: "TrainResult") -> None:
     """Print it; a run that was interrupted ends the command with the code for that."""
     from openwafer.training.models import UserModule
+    from openwafer.training.models.transformers_model import Task
 
     run = shlex.quote(str(result.folder))
     trust = " --trust-code" if isinstance(session.config.model, UserModule) else ""
     if result.is_complete:
         loss = "all before" if math.isnan(result.loss) else f"loss {result.loss:.4f}"
+        can_write = session.config.data.task is Task.CAUSAL_LM
+        writing = f"openwafer generate {run} --prompt TEXT{trust} | " if can_write else ""
         if result.stopped_early:
             print(f"early stopping: {result.stopped_early}")
         print(
             f"done: {result.steps_done} steps, {loss}, in {result.folder}\n"
-            f"next: openwafer generate {run} --prompt TEXT{trust} | openwafer report {run} | "
-            f"openwafer export {run} FOLDER{trust}"
+            f"next: {writing}openwafer report {run} | openwafer export {run} FOLDER{trust}"
         )
         return
     print(
