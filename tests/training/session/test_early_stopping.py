@@ -151,6 +151,13 @@ def test_a_run_without_a_best_checkpoint_says_how_to_keep_one(
         Session(result.folder, console=quiet(), trusts_code=True).evaluate(1, "best")
 
 
+def test_a_best_checkpoint_that_cannot_be_named_is_told_as_one_not_written(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    (folder.checkpoints / ".best").mkdir(parents=True)
+    with pytest.raises(OpenwaferError, match=r"checkpoint-not-written.*best a link to step-1: "):
+        folder.name_best(folder.checkpoints / "step-1")
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
