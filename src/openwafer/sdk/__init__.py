@@ -11,9 +11,10 @@
         y = run["y"]
 """
 
-import importlib
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from openwafer.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from openwafer.sdk.csl.options import CompileOptions
@@ -95,7 +96,8 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("Check", "DataType", "Order", "Region", "Runtime"), "host"),
         **dict.fromkeys(("Events", "Record", "RecordOptions", "read_record"), "host"),
         **dict.fromkeys(("HostDelays", "RuntimeOptions"), "host"),
-        **dict.fromkeys(("Compiled", "CompileWarning", "compile", "load"), "door.compiled"),
+        **dict.fromkeys(("Compiled", "CompileWarning", "load"), "door.compiled"),
+        "compile": "door.compiled:compile_layout",
         **dict.fromkeys(("Called", "call"), "door.one_function"),
         "CompileOptions": "csl.options",
         "Run": "door.run",
@@ -109,12 +111,7 @@ _PLACES: Final = MappingProxyType(
     }
 )
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module 'openwafer.sdk' has no attribute '{name}'", name=name)
-    module = importlib.import_module(f"openwafer.sdk.{_PLACES[name]}")
-    return getattr(module, "compile_layout" if name == "compile" else name)
+__getattr__ = lazy_names(__name__, _PLACES)
 
 
 def __dir__() -> list[str]:

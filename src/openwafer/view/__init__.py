@@ -4,8 +4,9 @@
 with them, `export` writes it as a file; `openwafer view` is the door to all.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from openwafer.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from openwafer.view.live_record import columns_so_far as columns_so_far
@@ -13,10 +14,6 @@ if TYPE_CHECKING:
     from openwafer.view.symbols import Symbols as Symbols
 
 # Loaded when first used, since they bring the simulator: a first look needs none.
-_HOMES = {"Symbols": "symbols", "columns_of_run": "opened", "columns_so_far": "live_record"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'", name=name)
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__, {"Symbols": "symbols", "columns_of_run": "opened", "columns_so_far": "live_record"}
+)

@@ -1,8 +1,9 @@
 """The host's side: runs compiled programs, moves data, launches functions."""
 
-import importlib
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from openwafer.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from openwafer.sdk.host.beside import read_program
@@ -62,11 +63,7 @@ _PLACES: Final = MappingProxyType(
     }
 )
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'", name=name)
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+__getattr__ = lazy_names(__name__, _PLACES)
 
 
 def __dir__() -> list[str]:

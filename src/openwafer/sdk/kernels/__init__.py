@@ -4,9 +4,10 @@ Each kernel has a plan, made before anything is compiled, and runs on any rectan
 generations. Its CSL is in the standard library as modules ``<kernels/...>``.
 """
 
-import importlib
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from openwafer.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from openwafer.sdk.kernels.activation_functions import (
@@ -270,11 +271,7 @@ _PLACES: Final = MappingProxyType(
     }
 )
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+__getattr__ = lazy_names(__name__, _PLACES)
 
 
 def __dir__() -> list[str]:
