@@ -28,12 +28,15 @@ class Masking:
     token: str | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise InvalidFieldError(
-                "share",
-                f"expected above 0 and below 1, found {self.share:g}",
-                help="0.15 is usual",
-            )
+        check_share(self.share)
+
+
+def check_share(share: float) -> None:
+    """Refuse a share of a sample's tokens, as a field of that name, that is none or all of them."""
+    if not 0 < share < 1:
+        raise InvalidFieldError(
+            "share", f"expected above 0 and below 1, found {share:g}", help="0.15 is usual"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.config import InvalidFieldError
+from openwafer.training.data.masking import check_share
 from openwafer.training.data.sample_order import mix, words_of
 from openwafer.training.data.tokenizer import Tokenizer
 from openwafer.training.labels import IGNORED_LABEL
@@ -26,12 +27,7 @@ class SpanCorruption:
     token: str = "<extra_id_{}>"
 
     def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise InvalidFieldError(
-                "share",
-                f"expected above 0 and below 1, found {self.share:g}",
-                help="0.15 is usual",
-            )
+        check_share(self.share)
         if not self.mean_length >= 1:
             raise InvalidFieldError(
                 "mean_length", f"expected at least 1, found {self.mean_length:g}", help="3 is usual"
