@@ -50,9 +50,8 @@ def arranged(view: torch.Tensor, num_features: int) -> Arrangement | None:
         num_features: of that one.
     """
     num_tokens = view.untyped_storage().nbytes() // (4 * num_features)
-    return _arranged(
-        view.shape, view.stride(), view.storage_offset(), num_features, num_tokens
-    )  # fmt: skip
+    lies = view.shape, view.stride(), view.storage_offset()
+    return _arranged(*lies, num_features, num_tokens)
 
 
 @lru_cache(maxsize=4096)
