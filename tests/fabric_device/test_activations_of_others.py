@@ -151,6 +151,20 @@ def test_a_norm_with_an_epsilon_of_its_own_is_refused(fabric: Fabric) -> None:
         trained(built(*layers), fabric)
 
 
+class Gated(nn.Linear):
+    """Multiplies all features by the first one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        return y * y[..., :1]
+
+
+def test_a_product_with_a_feature_that_is_repeated_is_refused_in_words(fabric: Fabric) -> None:
+    words = r"'0', a Gated[^$]*no kernel for torch's operand whose features or tokens are repeated"
+    with pytest.raises(OpenwaferError, match=words):
+        trained(built(lambda: Gated(3, WIDTH)), fabric)
+
+
 class Named(nn.Linear):
     """Gives its inputs by name."""
 
@@ -181,9 +195,18 @@ class Entries(nn.Module):
         return nn.functional.embedding(self.ids, weight, **self.options)  # type: ignore[arg-type]
 
 
+def infinite(entries: Entries) -> Entries:
+    nn.init.constant_(entries.entries.weight[2:4], torch.inf)
+    return entries
+
+
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
+        (
+            infinite(Entries([0, 3])),
+            "entry of token 3 has values that are infinite[^$]*1 of 2 entries",
+        ),
         (Entries([0, -1]), "token -1 in an embedding of 7 entries"),
         (Entries([7, 0]), "token 7 in an embedding of 7 entries"),
         (Entries([0, 1], padding_idx=1), "torch's embedding with other options inside it"),

@@ -10,7 +10,7 @@ from openwafer.fabric_device.arrangement import Arrangement
 from openwafer.fabric_device.linear import Wafers
 from openwafer.fabric_device.on_wafer import OnWafer, at_rest, gradient_rested
 from openwafer.fabric_device.selection import added_back, selected
-from openwafer.fabric_device.wafer import Resting, Room, Wafer
+from openwafer.fabric_device.wafer import Held, Room, Wafer
 from openwafer.sdk.kernels.resident_plan import Activation, Attended, Heads
 
 _SCALE_ERROR: Final = 1e-6
@@ -65,7 +65,7 @@ class _Call:
     wafer: Wafer
     heads: Heads
 
-    def of_queries(self, given: Tensor) -> Resting:
+    def of_queries(self, given: Tensor) -> Held:
         """Keys or values of each query's head."""
         lies = _lying(given.shape)
         rest = at_rest(given, self.wafer, lies)

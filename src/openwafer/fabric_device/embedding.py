@@ -28,20 +28,22 @@ def embedding(
     """What `F.embedding` gives, on the wafer of its tokens.
 
     A token's activation is 1 for its entry, and 0 for the others that some token has. These entries
-    stream in as weights, and their gradients out. It is exact where all of these are finite; what
-    is not makes all tokens NaN.
+    stream in as weights, and their gradients out. Zeros times what is not finite would be NaN in
+    all tokens, so that is refused.
 
     Raises:
-        OpenwaferError: an id has no entry, or entries are changed or have no gradient.
+        OpenwaferError: an id has no entry, or entries are changed, not finite, or have no gradient.
     """
     options |= zip(_PLAIN, positional, strict=False)
     if any(value != _PLAIN[name] for name, value in options.items() if name != "norm_type"):
         raise wafers.account.refusal("embedding with other options")
     entries, places = torch.unique(ids, return_inverse=True)
     _check_ids(entries, len(weight))
+    taken = weight[entries]
+    _check_finite(entries, taken.detach())
     wafers.widen(len(entries))
     given = nn.functional.one_hot(places, len(entries)).to(weight.dtype)
-    return streamed_linear(wafers, given, weight[entries].T)
+    return streamed_linear(wafers, given, taken.T)
 
 
 def _check_ids(entries: Tensor, count: int) -> None:
@@ -51,6 +53,17 @@ def _check_ids(entries: Tensor, count: int) -> None:
             "fabric-token",
             f"token {int(wrong[0])} in an embedding of {count} entries",
             help=f"give ids from 0 to {count - 1}",
+        )
+
+
+def _check_finite(ids: Tensor, entries: Tensor) -> None:
+    wrong = ids[~entries.isfinite().all(dim=1)]
+    if len(wrong):
+        raise error(
+            "fabric-entry",
+            f"the embedding's entry of token {int(wrong[0])} has values that are infinite or no "
+            f"numbers, as {len(wrong)} of {len(ids)} entries have",
+            help="lower the learning rate, or leave the embedding to the host: fabric.host",
         )
 
 

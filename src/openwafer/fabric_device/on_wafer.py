@@ -7,12 +7,13 @@ import torch
 
 from openwafer.fabric_device.arrangement import Arrangement, arranged
 from openwafer.fabric_device.selection import joined, placed, selected
-from openwafer.fabric_device.wafer import Resting, Wafer
+from openwafer.fabric_device.wafer import Held, Wafer
 from openwafer.sdk.kernels.resident import Resident
 from openwafer.sdk.kernels.resident_plan import Activation
 from openwafer.training.torch_private import DisableTorchFunctionSubclass, pytree
 
 aten = torch.ops.aten
+_REORDERED: Final = "operand whose features or tokens are repeated, left out or in another order"
 
 
 class OnWafer(torch.Tensor):
@@ -28,11 +29,11 @@ class OnWafer(torch.Tensor):
         plain: the tensor in host memory that has its values once they were read.
     """
 
-    rest: Resting
+    rest: Held
     plain: torch.Tensor
 
     @classmethod
-    def of(cls, rest: Resting, shape: Sequence[int] | Arrangement) -> "OnWafer":
+    def of(cls, rest: Held, shape: Sequence[int] | Arrangement) -> "OnWafer":
         """The tensor of an activation.
 
         Args:
@@ -44,7 +45,7 @@ class OnWafer(torch.Tensor):
         return cls.seeing(rest, rest.plain.view(torch.Size(shape)))
 
     @classmethod
-    def seeing(cls, rest: Resting, plain: torch.Tensor) -> "OnWafer":
+    def seeing(cls, rest: Held, plain: torch.Tensor) -> "OnWafer":
         """A view of an activation's room in host memory."""
         tensor = plain.as_subclass(cls)
         tensor.rest, tensor.plain = rest, plain
@@ -106,7 +107,7 @@ def _read(tensor: OnWafer, name: str) -> torch.Tensor:
     return tensor.plain
 
 
-def at_rest(value: torch.Tensor, wafer: Wafer, arrangement: Arrangement) -> Resting:
+def at_rest(value: torch.Tensor, wafer: Wafer, arrangement: Arrangement) -> Held:
     """Values on this wafer, that lie so; they are put there if they are elsewhere, or otherwise."""
     shape = arrangement.shape
     if isinstance(value, OnWafer):
@@ -115,21 +116,21 @@ def at_rest(value: torch.Tensor, wafer: Wafer, arrangement: Arrangement) -> Rest
         if rest.wafer is wafer and found is not None and found.is_like(arrangement):
             return selected(rest, found.features)
         if not rest.is_given:
-            rest.read("another wafer" if rest.wafer is not wafer else "another arrangement")
+            rest.read("another wafer" if rest.wafer is not wafer else _REORDERED)
         value = value.plain
     plain = torch.empty(arrangement.num_tokens, len(arrangement.features))
     arrangement.seen(plain).copy_(value.detach().expand(shape))
     return wafer.rest(plain)
 
 
-def rested(value: torch.Tensor, wafer: Wafer) -> Resting:
+def rested(value: torch.Tensor, wafer: Wafer) -> Held:
     """A tensor (..., features) on this wafer."""
     return at_rest(value, wafer, Arrangement.plain(value.shape))
 
 
 def gradient_rested(
     value: torch.Tensor, wafer: Wafer, arrangement: Arrangement | None = None
-) -> Resting:
+) -> Held:
     """The same of a gradient, whose padded tokens are to be zeros, whoever made it."""
     rest = at_rest(value, wafer, arrangement or Arrangement.plain(value.shape))
     if rest.has_zeros or not wafer.resident.plan.is_padded:
@@ -242,9 +243,7 @@ def _joined(tensors: Sequence[torch.Tensor], dim: int = 0) -> OnWafer | None:
     return OnWafer.of(joined(parts, len(whole.features), wafer), whole)
 
 
-def _source(
-    tensor: torch.Tensor, wafer: Wafer, lies: Arrangement
-) -> tuple[Resting, tuple[int, ...]]:
+def _source(tensor: torch.Tensor, wafer: Wafer, lies: Arrangement) -> tuple[Held, tuple[int, ...]]:
     """An activation, and which of its features are those of a tensor that lies so."""
     if isinstance(tensor, OnWafer) and tensor.rest.wafer is wafer:
         found = tensor.arrangement

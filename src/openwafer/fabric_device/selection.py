@@ -5,13 +5,13 @@ from functools import lru_cache
 import numpy as np
 import scipy.sparse
 
-from openwafer.fabric_device.wafer import Resting, Wafer
+from openwafer.fabric_device.wafer import Held, Wafer
 from openwafer.sdk.kernels.resident_plan import Activation, ResidentPlan, Weights
 
 Numbers = tuple[int, ...]
 
 
-def selected(rest: Resting, features: Numbers) -> Resting:
+def selected(rest: Held, features: Numbers) -> Held:
     """These features of an activation, in this order; where they begin a PE's row, in place."""
     if features == tuple(range(rest.num_features)):
         return rest
@@ -23,9 +23,7 @@ def selected(rest: Resting, features: Numbers) -> Resting:
     return placed(rest, features, tuple(range(count)), count)
 
 
-def placed(
-    rest: Resting, features: Numbers, places: Numbers, count: int, factor: float = 1.0
-) -> Resting:
+def placed(rest: Held, features: Numbers, places: Numbers, count: int, factor: float = 1.0) -> Held:
     """Some features times a factor at some places among `count`; zeros are at the others."""
     wafer = rest.wafer
     weights = _selection(features, places, (count, rest.num_features), wafer.resident.plan)
@@ -35,7 +33,7 @@ def placed(
     )
 
 
-def added_back(rest: Resting, features: Numbers, count: int) -> Resting:
+def added_back(rest: Held, features: Numbers, count: int) -> Held:
     """The gradient of `count` features of which `features` were taken, some of them often."""
     wafer = rest.wafer
     places = tuple(range(len(features)))
@@ -46,7 +44,7 @@ def added_back(rest: Resting, features: Numbers, count: int) -> Resting:
     )
 
 
-def joined(rests: list[tuple[Resting, Numbers, Numbers]], count: int, wafer: Wafer) -> Resting:
+def joined(rests: list[tuple[Held, Numbers, Numbers]], count: int, wafer: Wafer) -> Held:
     """Features of several activations side by side.
 
     Args:
@@ -54,7 +52,7 @@ def joined(rests: list[tuple[Resting, Numbers, Numbers]], count: int, wafer: Waf
         count: of all features.
         wafer: has them.
     """
-    total: Resting | None = None
+    total: Held | None = None
     for rest, features, places in rests:
         one = placed(rest, features, places, count)
         if total is not None:

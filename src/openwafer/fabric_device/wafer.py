@@ -54,7 +54,7 @@ class Account:
             self.layer, self.refuses = before
 
 
-class Resting:
+class Held:
     """An activation on a wafer, whose room is given back when nothing refers to it.
 
     Args:
@@ -71,7 +71,7 @@ class Resting:
         activation: Activation,
         *,
         has_zeros: bool,
-        whole: "Resting | None" = None,
+        whole: "Held | None" = None,
     ) -> None:
         self.wafer = wafer
         self._activation = activation
@@ -90,9 +90,9 @@ class Resting:
         """Of each token."""
         return self._activation.features
 
-    def part(self, activation: Activation) -> "Resting":
+    def part(self, activation: Activation) -> "Held":
         """Some of its features, which lie in a row."""
-        return Resting(self.wafer, activation, has_zeros=self.has_zeros, whole=self)
+        return Held(self.wafer, activation, has_zeros=self.has_zeros, whole=self)
 
     @property
     def activation(self) -> Activation:
@@ -165,19 +165,19 @@ class Wafer:
         self.heads: Heads | None = None
         self.num_classes = 0
 
-    def rest(self, tensor: torch.Tensor) -> Resting:
+    def rest(self, tensor: torch.Tensor) -> Held:
         """An activation with a tensor's values: (..., features)."""
         self.account.copies_on += 1
         values = tensor.detach().numpy().reshape(-1, tensor.shape[-1])
         activation = self.resident.hold(np.ascontiguousarray(values.T))
-        made = Resting(self, activation, has_zeros=True)
+        made = Held(self, activation, has_zeros=True)
         made.plain.numpy()[...], made.is_here = values, True
         return made
 
-    def made(self, activation: Activation, *, has_zeros: bool = False) -> Resting:
+    def made(self, activation: Activation, *, has_zeros: bool = False) -> Held:
         """What a pass has made; the pass is counted for the layer under way."""
         self.count()
-        return Resting(self, activation, has_zeros=has_zeros)
+        return Held(self, activation, has_zeros=has_zeros)
 
     def count(self) -> None:
         """Count the passes since the last time for the layer under way."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.door.compiled import QUIET
+from openwafer.sdk.door.compiled import QUIET, Compiled
 from openwafer.sdk.kernels.resident_plan import (
     Activation,
     Attended,
@@ -44,12 +44,12 @@ class Resident:
         self._free = [(1, plan.num_panels - 1)]
         self._released: deque[Activation] = deque()
         self.least_free = plan.num_panels - 1
-        self._begin(np.ones((plan.rows, plan.columns, plan.tokens), np.float32))
+        ones = np.ones((plan.rows, plan.columns, plan.tokens), np.float32)
+        self._begin(compiled("resident", plan.arch, plan.params), ones)
 
-    def _begin(self, arena: NDArray[np.float32]) -> None:
+    def _begin(self, program: Compiled, arena: NDArray[np.float32]) -> None:
         """Run the plan's program with what lies at the begin of its arena."""
         plan = self.plan
-        program = compiled("resident", plan.arch, plan.params)
         self._run = program.run(replace(QUIET, edge=plan.edge))
         self._run.launch("look", 0)
         self._run.write("window", arena)
@@ -70,13 +70,15 @@ class Resident:
                 f"program with all layers leaves {4 * plan.num_panels * plan.tokens:,}",
                 help="spread the model over more PEs, or give fewer tokens at a time",
             )
+        # Before the old run is closed: what does not compile leaves it as it is.
+        program = compiled("resident", plan.arch, plan.params)
         self._run.launch("look", 0)
         arena = self._run.read("window", used * self.plan.tokens)
         self.close()
         kept = [span for span in self._free if sum(span) < before]
         self._free = [*kept, (used, plan.num_panels - used)]
         self.plan, self.least_free = plan, plan.num_panels - self.used_panels
-        self._begin(arena)
+        self._begin(program, arena)
 
     def close(self) -> None:
         """End the run."""
