@@ -19,9 +19,10 @@ from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.plan.dry_run import DryRun, DryRunSettings, DryStep
 from openwafer.training.stream.plan.placement import StoreTier
-from openwafer.training.stream.plan.search import StreamPlan, record_bytes
+from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.schedule import Schedule
+from openwafer.training.stream.step_plan import record_bytes
 from tests.tables import case
 from tests.training.stream.axes import DEPTHS, HOST_BYTES, TIERS, Others, default_values
 from tests.training.stream.both_loops import (

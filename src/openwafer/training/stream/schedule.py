@@ -8,6 +8,7 @@ set aside for weights; :func:`text` prints it.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 from openwafer.diagnostics import error
@@ -131,14 +132,40 @@ def build(
     Raises:
         OpenwaferError: one visit alone needs more than ``capacity_bytes``.
     """
-    compute = [(Kind.FORWARD, visit) for visit in visits]
-    compute += [(Kind.BACKWARD, visit) for visit in reversed(visits) if visit.has_backward]
-    needs = [visit.records for _, visit in compute]
-    walk = _Walk(needs, sizes, capacity_bytes, timing)
-    ahead = len(compute) if prefetch_layers is None else prefetch_layers
-    for index, (kind, visit) in enumerate(compute):
+    calls = [(Kind.FORWARD, visit) for visit in visits]
+    calls += [(Kind.BACKWARD, visit) for visit in reversed(visits) if visit.has_backward]
+    return walked(
+        calls,
+        sizes,
+        timing=timing,
+        capacity_bytes=capacity_bytes,
+        prefetch_layers=prefetch_layers,
+    )
+
+
+def walked(
+    calls: Sequence[tuple[Kind, Visit]],
+    sizes: Mapping[str, RecordBytes],
+    *,
+    timing: UpdateTiming,
+    capacity_bytes: int,
+    prefetch_layers: int | None = None,
+    held: Mapping[str, int] = MappingProxyType({}),
+) -> Schedule:
+    """Plan a pass, or what is left of one, from its forward and backward calls in their order.
+
+    Args:
+        held: bytes of the records that are on the device already.
+
+    Raises:
+        OpenwaferError: see :func:`build`.
+    """
+    needs = [visit.records for _, visit in calls]
+    walk = _Walk(needs, sizes, capacity_bytes, timing, held)
+    ahead = len(calls) if prefetch_layers is None else prefetch_layers
+    for index, (kind, visit) in enumerate(calls):
         walk.fetch_for(index, index, demanded=visit.layer)
-        for later in range(index + 1, min(index + 1 + ahead, len(compute))):
+        for later in range(index + 1, min(index + 1 + ahead, len(calls))):
             if not walk.fetch_for(index, later, demanded=None):
                 break
         walk.actions.append(Action(kind, visit.layer))
@@ -168,13 +195,14 @@ class _Walk:
         sizes: Mapping[str, RecordBytes],
         capacity_bytes: int,
         timing: UpdateTiming,
+        held: Mapping[str, int],
     ) -> None:
         self.actions: list[Action] = []
         self._needs = needs
         self._sizes = sizes
         self._capacity_bytes = capacity_bytes
         self._timing = timing
-        self._held: dict[str, int] = {}
+        self._held = dict(held)
         self._lent: set[str] = set()
         self._fetched: set[str] = set()
         self._uses: dict[str, list[int]] = {}
@@ -183,7 +211,7 @@ class _Walk:
                 self._uses.setdefault(record, []).append(index)
 
     def _next_use(self, record: str, after: int) -> int:
-        return next((index for index in self._uses[record] if index >= after), NEVER)
+        return next((index for index in self._uses.get(record, ()) if index >= after), NEVER)
 
     def fetch_for(self, now: int, index: int, demanded: str | None) -> bool:
         """Fetch what compute action ``index`` needs; say whether it all fits beside ``now``."""

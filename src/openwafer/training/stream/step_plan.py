@@ -1,13 +1,13 @@
 """What the executor is given: a step as it was planned."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Self
 
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream import schedule as schedules
-from openwafer.training.stream.layers import Partition
+from openwafer.training.stream.layers import PINNED, Partition
 from openwafer.training.stream.schedule import Kind, RecordBytes, Schedule, UpdateTiming, Visit
 
 
@@ -65,3 +65,23 @@ class StepPlan:
         return schedules.build(
             visits, sizes, timing=self.schedule.timing, capacity_bytes=self.schedule.capacity_bytes
         )
+
+
+def record_bytes(
+    split: Partition, layouts: Mapping[str, RecordLayout], received: Collection[str]
+) -> dict[str, RecordBytes]:
+    """Sizes of all records but the pinned one, for a schedule.
+
+    Args:
+        split, layouts: the records.
+        received: parameters that get a gradient.
+    """
+    with_gradient = set(received)
+    return {
+        record: RecordBytes(
+            layouts[record].part_bytes(Part.WEIGHTS),
+            layouts[record].bytes_of_weights(with_gradient),
+        )
+        for record in split.records
+        if record != PINNED
+    }

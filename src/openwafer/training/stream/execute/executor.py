@@ -40,6 +40,7 @@ from openwafer.training.stream.execute.expert_pass import ExpertPass
 from openwafer.training.stream.execute.pass_watch import ROOT, PassWatch
 from openwafer.training.stream.execute.passes import (
     MicroBatchOrder,
+    Order,
     PassLog,
     PassObserver,
     Phase,
@@ -47,6 +48,7 @@ from openwafer.training.stream.execute.passes import (
     Walk,
     graph_of_backward,
 )
+from openwafer.training.stream.execute.routes import Routes
 from openwafer.training.stream.execute.snapshot import LayerState
 from openwafer.training.stream.execute.thread_state import SharedCasts
 from openwafer.training.stream.layers import PINNED, Layer, Partition
@@ -207,6 +209,8 @@ class Executor:
         # What autograd calls behind the backward under way; one that fails drops it instead.
         self._end: ReferenceType[Callable[[], None]] | None = None
         self._walk = Walk()
+        trained = [name for name, one in weights.parameters.items() if one.requires_grad]
+        self._routes = Routes(split, trained)
         self._layers = {layer.name: layer for layer in split.layers}
         modules = dict(model.named_modules(remove_duplicate=False))
         self._modules = {layer.name: modules[layer.name] for layer in split.modules}
@@ -256,6 +260,7 @@ class Executor:
         self.gradients.expect(plan.received)
         self.gradients.planned_micro_batches = plan.micro_batches
         self.order.harmless = plan.harmless
+        self._routes.follow(plan)
 
     def detach(self) -> None:
         """Give the model its own forward methods back."""
@@ -294,7 +299,10 @@ class Executor:
         if not torch.is_grad_enabled():
             # A part that is called by itself gets its weights on demand.
             schedule = self.forward_schedule if is_whole else None
-        self._open(Phase.FORWARD, schedule)
+        # Ranks fetch together, whatever each of them calls; passes in turn take the room of one.
+        is_routed = is_whole and not self.link.is_of_several and self.order.now < Order.IN_TURN
+        begun = self._routes.begin(schedule if is_routed else None)
+        self._open(Phase.FORWARD, begun if is_routed else schedule)
 
     def _open(self, phase: Phase, schedule: Schedule | None) -> None:
         self._phase = phase
@@ -347,6 +355,7 @@ class Executor:
         Raises:
             OpenwaferError: ``weights-written``, ``weights-kept``, after all that.
         """
+        self._routes.end(self.log)
         for record in self.gradients.begun:
             self.push(record)
         self._push_zeros(lambda record: True)
@@ -372,6 +381,7 @@ class Executor:
             self.schedule is None
             or not self._walk.actions
             or self.log.unplanned
+            or self.log.num_departures
             or self.nested.names
         ):
             return
@@ -380,6 +390,7 @@ class Executor:
 
     def _leave_pass(self) -> None:
         self._phase, self._end = Phase.IDLE, None
+        self._routes.end(None)
         self.weights.has_earlier_gradients = False
         self.nested.forget()
         self.experts.end_pass()
@@ -482,13 +493,27 @@ class Executor:
 
     def _reach(self, kind: Kind, layer: Layer) -> None:
         """Go past a compute action of the schedule and see that its weights are there."""
-        passed = self._walk.to(kind, layer.name)
-        for action in passed or ():
+        if self._walk.actions and self._walk.next_call != (kind, layer.name):
+            self._depart(kind, layer)
+        for action in self._walk.to(kind, layer.name) or ():
             self._do(action)
-        if passed is None and self._walk.actions:
-            self.log.unplanned.append(layer.name)
         self._bring(layer)
         self.log.executed.append((kind, layer.name))
+
+    def _depart(self, kind: Kind, layer: Layer) -> None:
+        """Another layer has come than the one that is next: plan the rest of the pass from it."""
+        self.log.num_departures += 1
+        if not self._walk.is_to_come(kind, layer.name):
+            self.log.unplanned.append(layer.name)
+        held = {
+            record: self.weights.num_bytes(record)
+            for record in self._streamed
+            if self.weights.holds(record)
+        }
+        rest = self._routes.rest(kind, self.log, held)
+        if rest is not None:
+            self._walk.begin(rest)
+            self.link.go_on(rest.actions)
 
     def _bring(self, layer: Layer) -> None:
         missing = [record for record in layer.records if not self.weights.holds(record)]
@@ -498,9 +523,10 @@ class Executor:
         for record in layer.records:
             self.ensure(record)
 
-    def planned_layer(self) -> str | None:
-        """The layer that the schedule wants next, if it wants one."""
-        return self._walk.next_forward
+    def next_of(self, layers: Sequence[Layer]) -> Layer:
+        """The layer that the schedule wants next, or the first that it has to come."""
+        wanted = self._walk.next_forward_of([layer.name for layer in layers])
+        return next((layer for layer in layers if layer.name == wanted), layers[0])
 
     def _run_to_compute(self) -> None:
         for action in self._walk.to_compute():

@@ -253,12 +253,9 @@ def _run_together(executor: Executor, fibers: Sequence[_Fiber]) -> None:
 
 
 def _next_layer(executor: Executor, fibers: Sequence[_Fiber]) -> Layer | None:
-    """The layer to run now: the one that is planned next, else one that a fiber waits for."""
+    """The layer to run now, one that a fiber waits for."""
     waiting = [fiber.waits_for for fiber in fibers if fiber.waits_for is not None]
-    if not waiting:
-        return None
-    planned = executor.planned_layer()
-    return next((layer for layer in waiting if layer.name == planned), waiting[0])
+    return executor.next_of(waiting) if waiting else None
 
 
 def _scalar(index: int, result: object) -> torch.Tensor:

@@ -63,6 +63,7 @@ class PassLog:
         first_visits: index of the first visit that had a record, by record.
         backward: indices of the visits that the backward pass reached.
         unplanned: layers that no schedule foresaw, or of an earlier pass: served on demand.
+        num_departures: how often another layer came than the one that was next.
         executed: kind and target of everything done, in the order in which the compute lane did it.
     """
 
@@ -70,6 +71,7 @@ class PassLog:
     first_visits: dict[str, int] = field(default_factory=dict)
     backward: list[int] = field(default_factory=list)
     unplanned: list[str] = field(default_factory=list)
+    num_departures: int = 0
     executed: list[tuple[Kind, str]] = field(default_factory=list)
 
     def visit(self, layer: str, records: Iterable[str]) -> int:
@@ -127,12 +129,22 @@ class Walk:
         self.position = len(self.actions)
 
     @property
-    def next_forward(self) -> str | None:
-        """The layer whose forward comes next, if one does."""
-        if self.position >= len(self.actions):
-            return None
-        action = self.actions[self.position]
-        return action.target if action.kind is Kind.FORWARD else None
+    def next_call(self) -> tuple[Kind, str] | None:
+        """Kind and layer of the next forward or backward, if one is left."""
+        for action in self.actions[self.position :]:
+            if action.kind in COMPUTE:
+                return action.kind, action.target
+        return None
+
+    def next_forward_of(self, layers: Collection[str]) -> str | None:
+        """The one of these layers whose forward is left and comes first."""
+        left = self.actions[self.position :]
+        forwards = (action.target for action in left if action.kind is Kind.FORWARD)
+        return next((layer for layer in forwards if layer in layers), None)
+
+    def is_to_come(self, kind: Kind, layer: str) -> bool:
+        """Whether a layer's forward or backward is among what is left."""
+        return self._find(kind, layer) is not None
 
     def _find(self, kind: Kind, layer: str) -> int | None:
         for position in range(self.position, len(self.actions)):

@@ -88,13 +88,29 @@ class IdleLoans:
             if action.kind in self.foresees
         ]
 
+    def go_on(self, actions: Sequence[Action]) -> None:
+        """Foresee these in place of those left; what is read ahead stays as far as it comes first.
+
+        Loans have to be taken in the order in which they were asked for.
+        """
+        asked = [read for read in self._reads if read.loan is not None]
+        self.begin_pass(actions)
+        for read in self._reads:
+            same = next((one for one in asked if one.action == read.action), None)
+            if same is None:
+                break
+            while asked[0] is not same:
+                self._give_back(asked.pop(0))
+            read.loan = asked.pop(0).loan
+        for one in asked:
+            self._give_back(one)
+
     def drop_passed(self, position: int) -> None:
         """Forget fetches that were not made, because their records were there already."""
         behind = takewhile(lambda read: read.position < position, self._reads)
         for passed in [read for read in behind if read.is_fetch]:
             self._reads.remove(passed)
-            if passed.loan is not None:
-                passed.loan.release()
+            self._give_back(passed)
 
     def read_ahead(self, must_wait: Callable[[Action], bool]) -> None:
         """Ask for the next reads, and pushes among them, up to the first that must wait."""
@@ -201,8 +217,13 @@ class IdleLoans:
         """Give back what was read ahead and asked for before the loan of that number."""
         for read in self._reads:
             if read.loan is not None and read.loan.number < number:
-                read.loan.release()
-                read.loan = None
+                self._give_back(read)
+
+    @staticmethod
+    def _give_back(read: _Read) -> None:
+        if read.loan is not None:
+            read.loan.release()
+            read.loan = None
 
     def _release_kept(self, number: int) -> None:
         """Give back what is kept and was asked for before the loan of that number."""

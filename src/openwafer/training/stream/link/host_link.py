@@ -31,6 +31,9 @@ class HostLink:
     def begin_pass(self, actions: Sequence[Action]) -> None:
         """A pass over these actions begins; reads may run ahead of them."""
 
+    def go_on(self, actions: Sequence[Action]) -> None:
+        """The pass under way goes on over these actions, in place of those that were left."""
+
     def advance(self, position: int) -> None:
         """The walker has reached that action: move the read-ahead on, take up finished reads."""
 

@@ -199,6 +199,10 @@ class StoreLink(HostLink):
         self.store.foresee(())
         self.advance(0)
 
+    def go_on(self, actions: Sequence[Action]) -> None:
+        if self._reads_ahead:
+            self._idle.go_on(actions)
+
     def advance(self, position: int) -> None:
         with self._device.host_section():
             if self._reads_ahead:

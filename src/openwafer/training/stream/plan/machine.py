@@ -47,11 +47,11 @@ from openwafer.training.stream.plan.operators import (
     CountingMeter,
     Operator,
 )
-from openwafer.training.stream.plan.search import StreamPlan, record_bytes
+from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.records import lay_out_records
 from openwafer.training.stream.schedule import Schedule, UpdateTiming, Visit
-from openwafer.training.stream.step_plan import StepPlan
+from openwafer.training.stream.step_plan import StepPlan, record_bytes
 
 NUM_CALLS: Final = 3
 

@@ -21,7 +21,6 @@ from openwafer.training.stream.execute.pass_watch import StepContract
 from openwafer.training.stream.execute.passes import Order
 from openwafer.training.stream.forms.weight_form import UsedWholeError
 from openwafer.training.stream.layers import (
-    PINNED,
     Layer,
     Partition,
     parameter_bytes,
@@ -43,8 +42,8 @@ from openwafer.training.stream.plan.placement import (
     too_large_to_update,
 )
 from openwafer.training.stream.plan.workload import Workload
-from openwafer.training.stream.schedule import RecordBytes, Schedule, UpdateTiming
-from openwafer.training.stream.step_plan import StepPlan
+from openwafer.training.stream.schedule import Schedule, UpdateTiming
+from openwafer.training.stream.step_plan import StepPlan, record_bytes
 
 MAX_LISTED_NAMES: Final = 100
 
@@ -573,26 +572,6 @@ def largest_that_fits(
         low, above = ((middle, peak), above) if peak <= budget else (low, (middle, peak))
         halves = 2 * (above[0] - low[0]) > width
     return low[0]
-
-
-def record_bytes(
-    split: Partition, layouts: Mapping[str, RecordLayout], received: Sequence[str]
-) -> dict[str, RecordBytes]:
-    """Sizes of all records but the pinned one, for a schedule.
-
-    Args:
-        split, layouts: the records.
-        received: parameters that get a gradient.
-    """
-    with_gradient = set(received)
-    return {
-        record: RecordBytes(
-            layouts[record].part_bytes(Part.WEIGHTS),
-            layouts[record].bytes_of_weights(with_gradient),
-        )
-        for record in split.records
-        if record != PINNED
-    }
 
 
 SplitAt: TypeAlias = Callable[..., Partition]

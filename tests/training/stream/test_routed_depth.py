@@ -1,0 +1,107 @@
+"""Layers that the data choose: the bits of the plain loop, and weights of layers that run alone."""
+
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate, product
+from pathlib import Path
+
+import pytest
+import torch
+
+from openwafer.training.stream.execute.executor import Executor
+from openwafer.training.stream.plan.placement import StoreTier
+from openwafer.training.stream.schedule import Kind
+from tests.training.stream.both_loops import (
+    STREAMED,
+    Run,
+    StreamedRun,
+    differing,
+    on_tier,
+    plan,
+    train_plainly,
+    train_streamed,
+)
+from tests.training.stream.routed_models import (
+    MODELS,
+    EarlyExit,
+    StochasticDepth,
+    build,
+    draw,
+    loss_of,
+)
+
+OPTIONS = replace(STREAMED, min_layer_bytes=1)
+
+
+def run_of(kind: type[EarlyExit], *, depths: tuple[int, ...] = (6, 2, 4, 1)) -> Run:
+    return Run(
+        partial(build, kind),
+        lambda model: torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True),
+        partial(draw, depths=depths),
+        loss_of,
+        num_steps=6,
+    )
+
+
+def executor_of(streamed: StreamedRun) -> Executor:
+    return streamed.execution.executor  # type: ignore[attr-defined, no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("kind", "micro_batches", "clip_norm"),
+    [
+        (EarlyExit, 1, None),
+        (StochasticDepth, 2, 0.1),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in product(MODELS, [1, 3], [None, 0.1])
+        ),
+    ],
+)
+def test_bits_are_those_of_the_plain_loop(
+    tmp_path: Path, kind: type[EarlyExit], micro_batches: int, clip_norm: float | None
+) -> None:
+    run = replace(run_of(kind), num_micro_batches=micro_batches, clip_norm=clip_norm)
+    planned = on_tier(plan(run, OPTIONS, folder=tmp_path), StoreTier.DISK, 1 << 20)
+    streamed = train_streamed(run, planned, folder=tmp_path)
+    try:
+        assert differing(streamed.parameters(), train_plainly(run)) == []
+    finally:
+        streamed.close()
+
+
+def test_a_pass_fetches_what_it_runs_and_little_else() -> None:
+    run = run_of(EarlyExit, depths=(2,))
+    streamed = StreamedRun(run, plan(replace(run, draw=partial(draw, depths=(6,))), OPTIONS))
+    try:
+        for step in range(4):
+            streamed.step(step)
+        log = executor_of(streamed).log
+        fetched = {record for kind, record in log.executed if kind is Kind.FETCH}
+        assert fetched == {"layers.0", "layers.1", "head"}
+        assert log.num_departures == 0
+    finally:
+        streamed.close()
+
+
+def test_a_wrong_forecast_keeps_to_the_capacity() -> None:
+    run = run_of(EarlyExit)
+    streamed = StreamedRun(run, plan(run, OPTIONS))
+    try:
+        for step in range(6):
+            streamed.step(step)
+            assert most_held(executor_of(streamed)) <= executor_of(streamed).weights.capacity_bytes
+    finally:
+        streamed.close()
+
+
+def most_held(executor: Executor) -> int:
+    """Bytes of weights that were on the device at once in the last pass, by its log."""
+    signs = {Kind.FETCH: 1, Kind.RELEASE: -1}
+    return max(
+        accumulate(
+            signs[kind] * executor.weights.num_bytes(record)
+            for kind, record in executor.log.executed
+            if kind in signs
+        )
+    )
