@@ -20,6 +20,7 @@ from openwafer.training.session.config_sections import (
 from openwafer.training.session.held_out_losses import HeldOutLosses
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.store import list_checkpoints, read_checkpoint
+from openwafer.training.store.checkpoint import INDEX_NAME
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.tiny_runs import (
@@ -128,6 +129,18 @@ def test_the_best_checkpoint_has_the_lowest_loss_and_can_be_read(
     assert read_checkpoint(best).step == losses.index(min(losses)) + 1 < len(losses)
     assert list_checkpoints(best.parent) == (best, result.checkpoint)
     assert Session(config, console=quiet()).evaluate(2, "best") == min(losses)
+
+
+def test_a_run_goes_on_beside_a_damaged_best_checkpoint(data: TinyData, tmp_path: Path) -> None:
+    rates = OptimizerConfig("sgd", learning_rate=40.0)
+    whole = judged_config(data, tmp_path, optimizer=rates, steps=5)
+    folder = RunFolder(train_quietly(whole).folder)
+    assert folder.best_checkpoint is not None
+    (folder.best_checkpoint / INDEX_NAME).write_text("{")
+    session = Session(replace(whole, steps=6), console=quiet())
+    assert session.resume().steps_done == 6
+    with pytest.raises(OpenwaferError, match="checkpoint-broken"):
+        session.evaluate(1, "best")
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from math import inf
 from openwafer.training.metrics import ValidationPoint
 from openwafer.training.session.config_sections import EarlyStoppingConfig
 from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.store import read_checkpoint
+from openwafer.training.store.checkpoint import step_named
 
 
 @dataclass
@@ -69,7 +69,8 @@ def losses_so_far(
         found.add(point)
     best = folder.best_checkpoint
     if best is not None:
-        last_step = read_checkpoint(best).step - 1
+        # A damaged one is told to who reads it, not to who goes on from another.
+        last_step = step_named(best) - 1
         losses = (point.loss for point in points if point.step == last_step)
         found.kept = next(losses, inf)
     return found

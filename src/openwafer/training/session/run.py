@@ -685,8 +685,10 @@ class _Loop:
 
     def _do_what_is_due(self) -> None:
         self._evaluate_if_due()
-        if self._run.steps_done % self._run.config.checkpoint.every == 0 and self._goes_on():
-            self._checkpoint(self._saver.checkpoint, "checkpoint")
+        config, steps_done = self._run.config, self._run.steps_done
+        if steps_done % config.checkpoint.every == 0 and self._goes_on():
+            next_step = min(steps_done + config.checkpoint.every, config.steps)
+            self._checkpoint(self._saver.checkpoint, "checkpoint", f"after step {next_step}")
 
     def _evaluate_if_due(self) -> None:
         config, steps_done = self._run.config, self._run.steps_done
@@ -695,10 +697,13 @@ class _Loop:
         ):
             self._evaluate(config.evaluate.batches)
 
-    def _checkpoint(self, write: Callable[[], Path], name: str) -> bool:
+    def _checkpoint(self, write: Callable[[], Path], name: str, again: str) -> bool:
         """Write a checkpoint, and say whether it is there.
 
         A run goes on without, for what it has learned is in its memory.
+
+        Args:
+            again: when the next try is, for people.
         """
         steps_done = self._run.steps_done
         try:
@@ -706,22 +711,20 @@ class _Loop:
         except OpenwaferError as found:
             if found.diagnostics[0].code != NOT_WRITTEN:
                 raise
-            warning = self._without_checkpoint(found.diagnostics[0], steps_done)
+            warning = self._without_checkpoint(found.diagnostics[0], again)
             self._progress.note(render(warning))
             return False
         self._progress.note(f"step {steps_done}: {name} {path}")
         return True
 
-    def _without_checkpoint(self, found: Diagnostic, steps_done: int) -> Diagnostic:
-        config = self._run.config
-        next_step = min(steps_done + config.checkpoint.every, config.steps)
+    def _without_checkpoint(self, found: Diagnostic, again: str) -> Diagnostic:
         saved = list_checkpoints(self._run.folder.checkpoints)
         return Diagnostic(
             Severity.WARNING,
             found.code,
             found.message,
             notes=(
-                f"the run goes on, and tries again after step {next_step}",
+                f"the run goes on, and tries again {again}",
                 f"the newest checkpoint is {saved[-1]}" if saved else "there is no checkpoint yet",
             ),
             help="free some space on that disk",
@@ -741,7 +744,8 @@ class _Loop:
             self._lines.log.write(text)
         self._progress.note(text)
         is_best = self._run.config.checkpoint.best and loss < self._losses.kept
-        if is_best and self._checkpoint(self._saver.keep_best, "best checkpoint"):
+        again = "at the next evaluation below the loss of the best one"
+        if is_best and self._checkpoint(self._saver.keep_best, "best checkpoint", again):
             self._losses.kept = loss
         # Behind the checkpoint: where a kill comes between them, the evaluation is made again.
         self._lines.validation.append(point)

@@ -417,6 +417,11 @@ def list_checkpoints(folder: PathLike) -> tuple[Path, ...]:
     return tuple(sorted(path.parent for path in folder.glob(f"step-*/{INDEX_NAME}")))
 
 
+def step_named(checkpoint: Path) -> int:
+    """The step after which a checkpoint was written, by its folder's name, unread."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
 def keep_last(folder: PathLike, num_kept: int, best: Path | None = None) -> tuple[Path, ...]:
     """Delete all but the `num_kept` checkpoints of the highest steps, and but `best`.
 
