@@ -1,11 +1,13 @@
 """The operators of a step are counted by kind, and can be called again."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
+from openwafer.training.stream.plan.fake_tensors import RememberingFakeMode
 from openwafer.training.stream.plan.machine import operators_seconds
 from openwafer.training.stream.plan.operators import Calls, CountingMeter, Operator, TensorKind
 
@@ -34,6 +36,23 @@ def test_calls_are_counted_from_where_they_were_taken_last() -> None:
         torch.ones(2, 3)
         meter.take_calls()
     assert meter.take_calls() == {}
+
+
+def test_calls_without_memory_are_those_on_memory_by_kind_and_number() -> None:
+    def work() -> None:
+        for number in (1, 2, 2, 1):
+            x = torch.ones(2, 3)
+            (x * number, x / number, x.t() * 1.0, torch.cat([x, x]))
+
+    counted = []
+    for context in (RememberingFakeMode(), nullcontext()):
+        with context as mode, CountingMeter() as meter:
+            meter.walks(mode)
+            work()
+            work()
+        counted.append({kind: calls.number for kind, calls in meter.take_calls().items()})
+    assert counted[0] == counted[1]
+    assert set(counted[0].values()) == {4, 8}
 
 
 def test_a_product_tells_its_flops_and_its_bytes() -> None:

@@ -151,8 +151,7 @@ def _walk(workload: Workload, names: list[str], mode: RememberingFakeMode | None
     widths = [0]
 
     with CountingMeter() as meter:
-        if mode is not None:
-            meter.call = mode.call
+        meter.walks(mode)
         for parameter in model.parameters():
             meter.count(parameter)
 
@@ -289,8 +288,7 @@ def count_layers(config: NoiseScaleKeys) -> tuple[LayerCount, ...]:
 def _walked(workload: Workload, names: list[str], mode: RememberingFakeMode | None) -> _LayerWalk:
     model = hollow_copy(workload.model, CPU)
     with CountingMeter() as meter:
-        if mode is not None:
-            meter.call = mode.call
+        meter.walks(mode)
         for parameter in model.parameters():
             meter.count(parameter)
         walk = _LayerWalk(meter, model, names)

@@ -78,7 +78,7 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
         self.is_paused = False
         self.call: Call = call_operator
         self._num_bytes: dict[weakref.ref[torch.UntypedStorage], int] = {}
-        self._crests: weakref.WeakSet[Crest] = weakref.WeakSet()
+        self._crests: list[weakref.ref[Crest]] = []
         # A storage may die in any thread, in this one while it counts another.
         self._lock = threading.RLock()
 
@@ -89,7 +89,7 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
     def crest(self) -> Crest:
         """Follow the bytes alive from here on, for as long as somebody has the crest."""
         crest = Crest(self.used_bytes)
-        self._crests.add(crest)
+        self._crests.append(weakref.ref(crest, self._crests.remove))
         return crest
 
     def paused(self) -> AbstractContextManager[None]:
@@ -116,8 +116,11 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
         self._see_peak(tensor)
 
     def _see_peak(self, tensor: torch.Tensor) -> None:
-        for crest in self._crests:
-            crest.most_bytes = max(crest.most_bytes, self.used_bytes)
+        # One may die meanwhile.
+        for reference in (*self._crests,):
+            crest = reference()
+            if crest is not None:
+                crest.most_bytes = max(crest.most_bytes, self.used_bytes)
         if self.used_bytes > self.peak_bytes:
             self.peak_bytes = self.used_bytes
             if self.budget_bytes is not None and self.used_bytes > self.budget_bytes:

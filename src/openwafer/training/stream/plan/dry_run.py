@@ -277,8 +277,7 @@ class _Stage(PassObserver):
         self.batches = [placed(batch, mode, torch_device) for batch in workload.batches]
         self.depends_on_values = mode is None
         self.device.meter = self.meter = WatchingMeter()
-        if mode is not None:
-            self.meter.call = mode.call
+        self.meter.walks(mode)
         # A run that skips layers knows few of their weights.
         forms = {
             name: form
@@ -628,8 +627,7 @@ def resident_run(
         let_hooks_raise(model, is_fake=mode is not None)
         left: list[list[int]] = []
         with CountingMeter() as meter:
-            if mode is not None:
-                meter.call = mode.call
+            meter.walks(mode)
             for parameter in model.parameters():
                 meter.count(parameter)
             weights_bytes = meter.used_bytes

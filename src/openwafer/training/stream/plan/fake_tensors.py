@@ -7,6 +7,7 @@ thousands of calls, and layers are alike.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from math import isnan
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -66,8 +67,9 @@ class _Returned(NamedTuple):
     device: torch.device
 
 
-class _Outcome(NamedTuple):
-    """What an operator returned.
+@dataclass(frozen=True, eq=False, slots=True)
+class _Outcome:
+    """What an operator returned; one object for each kind of call.
 
     Attributes:
         form: tuple or list; ``None`` for a single tensor, or nothing.
@@ -83,10 +85,15 @@ _KNOWN: Final[dict[Key, _Outcome]] = {}
 
 
 class RememberingFakeMode(Unguarded, FakeTensorMode):
-    """A mode whose tensors have no memory, and that remembers what operators return."""
+    """A mode whose tensors have no memory, and that remembers what operators return.
+
+    Attributes:
+        met: stands for the kind of the newest call of :meth:`call`; ``None`` for one not known.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self.met: object | None = None
         # Of real tensors, which live on where the model's code has them; by identity.
         self._stand_ins: dict[int, FakeTensor] = {}
 
@@ -125,11 +132,13 @@ class RememberingFakeMode(Unguarded, FakeTensorMode):
 
         Where a third mode is between the two, it is to see every call.
         """
+        self.met = None
         if _is_foreseeable(func) and num_dispatch_modes() == 1:
             tensors: list[FakeTensor] = []
             key = _key_of(func, args, kwargs, tensors)
             known = None if key is None else _KNOWN.get(key)
             if known is not None:
+                self.met = known
                 unset_dispatch_mode(DispatchModeKey.FAKE)
                 try:
                     return self._make_all(known, tensors)
@@ -199,15 +208,26 @@ def _key_of(
     return tuple(parts)
 
 
+# What such a value is worth to an operator, it is to a key.
+_PLAIN: Final = frozenset(
+    {int, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
+)
+
+
 def _add(value: Any, parts: list[object], tensors: list[FakeTensor]) -> bool:
     """Add an argument to a key; whether it can be one's part."""
+    kind = type(value)
     # 1, 1.0 and True are equal, but not to an operator.
-    parts.append(type(value))
-    if isinstance(value, torch.Tensor):
-        if type(value) is not FakeTensor or value.constant is not None or not _is_plain(value):
+    parts.append(kind)
+    if kind is FakeTensor:
+        if value.constant is not None or not _is_plain(value):
             return False
         tensors.append(value)
         parts += (value.shape, value.stride(), value.dtype, value.fake_device, value.requires_grad)
+    elif kind in _PLAIN:
+        parts.append(value)
+    elif isinstance(value, torch.Tensor):
+        return False
     elif isinstance(value, (list, tuple)):
         parts.append(len(value))
         return all(_add(item, parts, tensors) for item in value)
@@ -220,7 +240,8 @@ def _add(value: Any, parts: list[object], tensors: list[FakeTensor]) -> bool:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.layout is torch.strided and not tensor.is_conj() and not tensor.is_neg()
+    is_conjugate = tensor.dtype.is_complex and tensor.is_conj()
+    return tensor.layout is torch.strided and not is_conjugate and not tensor.is_neg()
 
 
 def _outcome_of(out: Any, tensors: Sequence[FakeTensor]) -> _Outcome | None:

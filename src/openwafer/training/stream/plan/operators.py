@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch.utils.flop_counter import flop_registry
@@ -199,6 +199,19 @@ class StepCalls:
         )
 
 
+class KnownKinds(Protocol):
+    """Calls operators on tensors without memory, most of which are of a kind that it has met.
+
+    Attributes:
+        met: stands for the kind of the newest call; ``None`` where that is not known.
+    """
+
+    met: object | None
+
+    def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call an operator."""
+
+
 class CountingMeter(MemoryMeter):
     """A meter that also counts the operators, those on host memory too.
 
@@ -210,20 +223,39 @@ class CountingMeter(MemoryMeter):
         super().__init__()
         self.operators_hash = 0
         self._calls: dict[Operator, Calls] = {}
+        self._known: KnownKinds | None = None
+        # The same by what is known of their kinds, which is found sooner.
+        self._calls_met: dict[object, Calls] = {}
+
+    def walks(self, known: KnownKinds | None) -> None:
+        """Count a walk on tensors without memory; ``None`` for one on real tensors."""
+        if known is not None:
+            self._known, self.call = known, known.call
 
     def take_calls(self) -> CallsByKind:
         """The calls since this was asked last."""
-        calls, self._calls = self._calls, {}
+        calls, self._calls, self._calls_met = self._calls, {}, {}
         return calls
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is ASK_DEVICE:
             return args[0].fake_device
         out = super().__torch_dispatch__(func, types, args, kwargs)
-        kind = Operator.of(func, args, kwargs or {})
-        calls = self._calls.get(kind)
+        met = None if self._known is None else self._known.met
+        calls = None if met is None else self._calls_met.get(met)
         if calls is None:
-            calls = self._calls[kind] = Calls.like(func, args, kwargs or {}, out)
+            calls = self._calls_of(func, args, kwargs or {}, out)
+            if met is not None:
+                self._calls_met[met] = calls
         calls.number += 1
         self.operators_hash = hash((self.operators_hash, id(calls)))
         return out
+
+    def _calls_of(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
+    ) -> Calls:
+        kind = Operator.of(func, args, kwargs)
+        calls = self._calls.get(kind)
+        if calls is None:
+            calls = self._calls[kind] = Calls.like(func, args, kwargs, out)
+        return calls

@@ -107,8 +107,7 @@ def flow_of(workload: Workload, batch: Batch, layers: Sequence[str], device: tor
     def walk(mode: RememberingFakeMode | None) -> Flow:
         model = hollow_copy(workload.model, device)
         with _Walk(model) as meter, ExitStack() as undo:
-            if mode is not None:
-                meter.call = mode.call
+            meter.walks(mode)
             for name in layers:
                 attribute, function = call_of(model.get_submodule(name))
                 run = partial(meter.run_layer, name)
