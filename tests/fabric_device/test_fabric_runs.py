@@ -13,6 +13,7 @@ from rich.console import Console
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.metrics import load_run
+from openwafer.training.metrics.fabric_report import PASSES
 from openwafer.training.metrics.report import write_report
 from openwafer.training.models import GptConfig
 from openwafer.training.plan_record import Activations, Mode
@@ -130,6 +131,24 @@ def test_a_transformer_has_the_losses_of_the_cpu(
     kept = load_run(tmp_path / "a/tiny").fabric
     assert kept is not None
     assert set(kept.copies_off) == {"cross_entropy"}
+
+
+@pytest.mark.slow
+def test_nine_tenths_of_zeros_take_as_many_cycles_less_as_predicted(
+    data: TinyData, tmp_path: Path
+) -> None:
+    found = []
+    for name, sparsity in (("dense", None), ("sparse", 0.9)):
+        sizes = LARGE | {"fabric": FabricOptions(rows=4, columns=4), "steps": 1}
+        sizes |= {"batch": BatchConfig(size=1, sequence_length=16), "sparsity": sparsity}
+        train_quietly(config_of(data, tmp_path / name, **sizes))
+        kept = load_run(tmp_path / name / "tiny").fabric
+        assert kept is not None
+        own = [one for one in kept.passes if "layers." in one.layer and one.name in PASSES]
+        found.append([sum(one.cycles for one in own), sum(one.predicted_cycles for one in own)])
+    (cycles, predicted), (of_sparse, predicted_of_sparse) = found
+    assert cycles / of_sparse == pytest.approx(predicted / predicted_of_sparse, rel=0.1)
+    assert cycles > 2 * of_sparse
 
 
 # Both micro-batches have their activations on one wafer.

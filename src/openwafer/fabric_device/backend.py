@@ -116,6 +116,7 @@ class Fabric:
             host_calls=dict(account.host_calls),
             memory_bytes=account.memory_bytes,
             loads=account.loads,
+            outlook=account.tally.outlook(options.rows, options.columns, options.generation),
         )
 
     def close(self) -> None:
@@ -132,7 +133,7 @@ class Fabric:
         """
         tokens = num_tokens(shape)
         if tokens not in self._wafers:
-            resident = Resident(self._plan(tokens))
+            resident = Resident(self._plan(tokens), self.options.account)
             self._wafers[tokens] = Wafer(resident, self.account, self._functions)
         else:
             self._load(self._wafers[tokens])

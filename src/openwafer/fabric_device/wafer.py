@@ -182,10 +182,10 @@ class Wafer:
     def count(self) -> None:
         """Count the passes since the last time for the layer under way."""
         account = self.account
-        for one in self.resident.passes:
-            account.tally.add(account.layer, one)
-        self.resident.passes.clear()
         plan = self.resident.plan
+        for one in self.resident.passes:
+            account.tally.add(account.layer, one, plan)
+        self.resident.passes.clear()
         used = plan.buffer_bytes + 4 * plan.tokens * self.resident.used_panels
         account.memory_bytes = max(account.memory_bytes, used)
 

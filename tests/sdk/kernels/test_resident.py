@@ -9,8 +9,10 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import OpenwaferError
+from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.kernels.precision import bound_of_products
 from openwafer.sdk.kernels.resident import Resident
+from openwafer.sdk.kernels.resident_cycles import on_rectangle, product_cycles
 from openwafer.sdk.kernels.resident_plan import Norm, Weights, plan_resident
 
 TOKENS, FIRST, HIDDEN, LAST = 6, 9, 13, 5
@@ -20,7 +22,8 @@ TOKENS, FIRST, HIDDEN, LAST = 6, 9, 13, 5
 def wafer(request: pytest.FixtureRequest) -> Iterator[Resident]:
     options: dict[str, Any] = {"arch": request.param, "num_ports": 2}
     norm = Norm(HIDDEN, 1e-5, has_mean=True)
-    resident = Resident(plan_resident((3, 2), TOKENS, HIDDEN, norm=norm, **options))
+    plan = plan_resident((3, 2), TOKENS, HIDDEN, norm=norm, **options)
+    resident = Resident(plan, has_account=True)
     yield resident
     resident.close()
 
@@ -119,6 +122,46 @@ def test_only_weights_that_are_stored_enter_and_take_cycles(wafer: Resident) -> 
     assert few.entered - 2 * sparse.nnz < dense.entered - 2 * w.size
     assert few.cycles < dense.cycles / 1.5
     assert (dense.multiply_adds, few.multiply_adds) == (w.size * TOKENS, sparse.nnz * TOKENS)
+
+
+def test_passes_over_weights_take_what_is_predicted(wafer: Resident) -> None:
+    w, first = normal(HIDDEN, HIDDEN), len(wafer.passes)
+    weights, held = Weights.of(w, wafer.plan, has_bias=False), wafer.hold(normal(HIDDEN, TOKENS))
+    wafer.forward(weights, w.ravel(), held)
+    wafer.delta(weights, w.ravel(), held)
+    wafer.gradient(weights, held, held)
+    for one in wafer.passes[first:]:
+        assert one.cycles == pytest.approx(product_cycles(weights, wafer.plan)[one.name], rel=0.1)
+        assert one.busy_cycles is not None
+        assert 0.5 * one.cycles < one.busy_cycles < one.cycles
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["wse2", "wse3"])
+@pytest.mark.parametrize("zeros", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize(("rows", "ports"), [(8, 1), (4, 4)])
+def test_predictions_hold_for_other_rectangles_ports_and_zeros(
+    arch: str, zeros: float, rows: int, ports: int
+) -> None:
+    resident = Resident(plan_resident((rows, 1), 8, 64, arch=arch, num_ports=ports))
+    kept = normal(48, 64) * (np.random.default_rng(2).random((48, 64)) >= zeros)
+    matrix, plan = scipy.sparse.csr_array(kept.astype(np.float32)), resident.plan
+    weights, x, dy = Weights.of(matrix, plan, has_bias=False), normal(64, 8), normal(48, 8)
+    held = [resident.hold(one) for one in (x, dy)]
+    resident.forward(weights, matrix.data, held[0])
+    resident.delta(weights, matrix.data, held[1])
+    resident.gradient(weights, *held)
+    for one in resident.passes:
+        assert one.cycles == pytest.approx(product_cycles(weights, plan)[one.name], rel=0.15)
+    resident.close()
+
+
+def test_more_tokens_of_a_pe_make_better_use_of_it() -> None:
+    weights = Weights.of(normal(64, 64), plan_resident((4, 2), 8, 64), has_bias=True)
+    passes = [(weights, "forward", 2), (weights, "gradient", 1)]
+    few, many = on_rectangle(passes, (8, 10), Arch.WSE2, (4, 64))
+    assert few.multiply_adds == 3 * 64 * 65 * 40
+    assert many.multiply_adds / many.cycles > 4 * few.multiply_adds / few.cycles
 
 
 @pytest.mark.parametrize(

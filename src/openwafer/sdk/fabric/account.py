@@ -127,6 +127,12 @@ class MainTime:
         sums = [own.sum(axis=0, keepdims=True) for own in queues]
         return np.concatenate([self.beats[None], main[: SlotState.INPUT], *sums])
 
+    @property
+    def busy(self) -> NDArray[np.int64]:
+        """Cycles in which they did something and did not wait for others, shape (PEs,)."""
+        busy: NDArray[np.int64] = self.cycles[:, BUSY].sum(axis=1)
+        return busy
+
 
 _PLAIN: Final = [state.name.lower().replace("_", " ") for state in SlotState][:-2]
 STATES: Final = (
@@ -134,6 +140,15 @@ STATES: Final = (
     *(f"{word} {queue}" for word in ("input", "output") for queue in range(w.QUEUES)),
 )
 """Names of all states of a slot, by number."""
+BUSY: Final = (
+    SlotState.SCALAR,
+    SlotState.BEAT,
+    SlotState.PAUSE,
+    SlotState.TURN,
+    SlotState.DRAIN,
+    SlotState.SWITCH,
+)
+"""States of a main thread that works; in the others it waits for wavelets, or for threads."""
 KINDS: Final = ("beats of all threads", *_PLAIN, "input", "output")
 """What the time of a PE is told as in few words: its beats, and the states of its main thread,
 those of all queues as one."""

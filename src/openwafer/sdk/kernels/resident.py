@@ -33,10 +33,12 @@ class Resident:
 
     Attributes:
         plan: of the rectangle.
+        has_account: whether it is booked what cores do, which takes the simulator longer.
         passes: what they took, in their order.
     """
 
     plan: ResidentPlan
+    has_account: bool = False
     passes: list[Pass] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -50,7 +52,8 @@ class Resident:
     def _begin(self, program: Compiled, arena: NDArray[np.float32]) -> None:
         """Run the plan's program with what lies at the begin of its arena."""
         plan = self.plan
-        self._run = program.run(replace(QUIET, edge=plan.edge))
+        self._run = program.run(replace(QUIET, edge=plan.edge), account=self.has_account)
+        self._busy = 0
         self._run.launch("look", 0)
         self._run.write("window", arena)
 
@@ -164,7 +167,7 @@ class Resident:
         y = self.reserve(streams.matrix.shape[0])
         words = streams.words(values, weights.places(x.first, self._panel_words))
         self._run.launch("forward", self._at(y), y.panels)
-        self._end("forward", self._send(streams, words), num_weights=streams.matrix.nnz)
+        self._end("forward", self._send(streams, words), weights=weights)
         return y
 
     def delta(self, weights: Weights, data: NDArray[np.float32], dy: Activation) -> Activation:
@@ -179,7 +182,7 @@ class Resident:
         dx = self.reserve(streams.matrix.shape[1])
         words = streams.words(data, streams.by_features.place * self._panel_words)
         self._run.launch("delta", self._at(dy), self._at(dx), dy.panels, dx.panels)
-        self._end("delta", self._send(streams, words), num_weights=streams.matrix.nnz)
+        self._end("delta", self._send(streams, words), weights=weights)
         return dx
 
     def gradient(self, weights: Weights, x: Activation, dy: Activation) -> NDArray[np.float32]:
@@ -196,7 +199,7 @@ class Resident:
                 port.name, len(own), np.float32, color=port.out[in_band]
             )
             left[number] += len(own)
-        self._end("gradient", entered, left, num_weights=len(values))
+        self._end("gradient", entered, left, weights=weights)
         return values
 
     def add(self, a: Activation, b: Activation) -> Activation:
@@ -381,7 +384,7 @@ class Resident:
         entered: Sequence[int] = (),
         left: Sequence[int] = (),
         *,
-        num_weights: int = 0,
+        weights: Weights | None = None,
     ) -> None:
         """Note what a pass took."""
         plan, edge = self.plan, self.plan.edge
@@ -390,8 +393,17 @@ class Resident:
             for wavelets, is_into in ((entered, True), (left, False))
         ]
         cycles = cycles_of(self._run, plan.arch)
-        products = num_weights * plan.num_tokens
-        self.passes.append(Pass(name, cycles, sum(entered), sum(left), ceil(max(most)), products))
+        num_weights = 0 if weights is None else weights.of_pass(name).matrix.nnz
+        streamed = sum(entered), sum(left), ceil(max(most)), num_weights * plan.num_tokens
+        self.passes.append(Pass(name, cycles, *streamed, self._busy_cycles(cycles), weights))
+
+    def _busy_cycles(self, cycles: int) -> int | None:
+        """Of a core, since the last time."""
+        if not self.has_account:
+            return None
+        before, self._busy = self._busy, int(self._run.account().main.busy.sum())
+        # The host's commands are no part of a pass.
+        return min(cycles, round((self._busy - before) / (self.plan.rows * self.plan.columns)))
 
     @property
     def _panel_words(self) -> int:

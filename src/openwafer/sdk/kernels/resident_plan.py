@@ -26,9 +26,10 @@ from openwafer.sdk.kernels.trees import best_tree, params_of
 from openwafer.sdk.kernels.weight_streams import WeightStreams
 
 _IN_COLOR: Final = 0
-_OUT_COLORS: Final = range(7, 15)
+OUT_COLORS: Final = range(7, 15)
 """On which gradients of weights leave, one for each row of a port."""
-_DEPTH: Final = 4
+DEPTH: Final = 4
+"""Outputs that a PE may have parts of, or gradients."""
 _SIMD: Final = 4
 """Tokens of a PE are a multiple of it."""
 _ELEMENTARY_WORDS: Final = 135
@@ -63,6 +64,9 @@ class Pass:
         left: wavelets that left by them.
         stream_cycles: in which they pass the port that has most of them.
         multiply_adds: of all PEs, without those of padded tokens.
+        busy_cycles: in which a core works and does not wait, the mean of all; None where no account
+            was kept.
+        weights: that it goes over.
     """
 
     name: str
@@ -71,6 +75,8 @@ class Pass:
     left: int = 0
     stream_cycles: int = 0
     multiply_adds: int = 0
+    busy_cycles: int | None = None
+    weights: "Weights | None" = None
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ class ResidentPlan:
     @property
     def buffer_bytes(self) -> int:
         """Bytes of a PE for code, parts of sums and gradients on their way."""
-        waiting = 2 * (_DEPTH * self.tokens + 1) + self.tokens
+        waiting = 2 * (DEPTH * self.tokens + 1) + self.tokens
         if self.norm is not None:
             waiting += (self.panels_of(self.norm.num_features) + 2) * self.tokens
         if self.num_classes:
@@ -189,7 +195,7 @@ class ResidentPlan:
             tuple(
                 Port(
                     f"weights {y}", 0, y, Side.WEST, into=(_IN_COLOR,),
-                    out=tuple(_OUT_COLORS[: min(self.band, self.rows - y)]),
+                    out=tuple(OUT_COLORS[: min(self.band, self.rows - y)]),
                 )
                 for y in range(0, self.rows, self.band)
             )
@@ -204,7 +210,7 @@ class ResidentPlan:
             "columns": self.columns,
             "band": self.band,
             "tokens": self.tokens,
-            "depth": _DEPTH,
+            "depth": DEPTH,
             "most_features": self.own_features,
             "arena_elements": self.num_panels * self.tokens,
             **self._norm_params,
@@ -265,12 +271,12 @@ def plan_resident(
             f"{num_tokens} tokens on {columns} columns of PEs",
             help=f"give a multiple of {columns} tokens, or another rectangle",
         )
-    least = ceil(rows / len(_OUT_COLORS))
+    least = ceil(rows / len(OUT_COLORS))
     ports = least if num_ports is None else num_ports
     if not least <= ports <= rows:
         raise error(
             "kernel-ports",
-            f"{ports} ports for {rows} rows of PEs; gradients of {len(_OUT_COLORS)} rows leave by "
+            f"{ports} ports for {rows} rows of PEs; gradients of {len(OUT_COLORS)} rows leave by "
             "one",
             help=f"give {least} to {rows} ports",
         )
@@ -409,6 +415,10 @@ class Weights:
         matrix = self.streams.matrix
         of_bias: NDArray[np.bool_] = matrix.indices == matrix.shape[1] - 1
         return of_bias if self.has_bias else np.zeros_like(of_bias)
+
+    def of_pass(self, name: str) -> WeightStreams:
+        """Those of a pass, by its name."""
+        return self.without_bias if name == "delta" else self.streams
 
     def values(self, data: NDArray[np.float32], bias: NDArray[np.float32] | None) -> Any:
         """Values of `streams`: of the weights that are stored, and of the bias."""

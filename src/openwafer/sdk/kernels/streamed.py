@@ -166,7 +166,7 @@ class StreamedPlan:
     @property
     def stream_cycles(self) -> int:
         """Cycles in which the weights enter by the port that has most of them."""
-        wavelets = max(len(words) for words, _ in self._streams())
+        wavelets = self.streams.num_wavelets(self.streams.wavelets_of_weight)
         rate = self.edge.rate(self.edge.ports[0], self.arch, is_into=True)
         return ceil(wavelets / rate)
 

@@ -15,8 +15,9 @@ from openwafer.sdk.kernels.sparse_tiles import Dealing, Ints
 Words = NDArray[np.uint32]
 END_TASK: Final = 40
 """Control task that ends an output."""
-TURN_WAVELETS: Final = 8
-"""Of a row of PEs until the next row of its port gets some: a queue and a router hold them."""
+TURN_WAVELETS: Final = 4
+"""Of a row of PEs until the next row of its port gets some: its queue holds them, so that the port
+need not wait for the row."""
 _NO_TASK: Final = 31 << 16
 _NOT_INTO_THE_CORE: Final = 1 << 24
 _ADVANCE: Final = 1 << 22
@@ -112,14 +113,31 @@ class WeightStreams:
         """
         return [self._of_port(words, first) for first in range(0, self.rows, self.band)]
 
+    def num_wavelets(self, of_weight: int) -> int:
+        """Of the port by which most enter.
+
+        Args:
+            of_weight: wavelets of a non-zero.
+        """
+        most = 0
+        for first in range(0, self.rows, self.band):
+            counts, turns, _ = self._turns(first, of_weight)
+            controls = int(turns.max(axis=1).sum()) * counts.shape[1]
+            most = max(most, int(counts.sum()) * of_weight + controls)
+        return most
+
+    def _turns(self, first: int, of_weight: int) -> tuple[Ints, Ints, int]:
+        """Non-zeros of a port's outputs and rows, their turns, and how many one has at most."""
+        counts = self.counts[first : first + self.band].T
+        turn = TURN_WAVELETS // of_weight if counts.shape[1] > 1 else max(1, int(counts.max()))
+        # Of an output each row gets as many turns as the one that needs most of them.
+        return counts, np.maximum(1, -(-counts // turn)), turn
+
     def _of_port(self, words: Words, first: int) -> tuple[Words, NDArray[np.bool_]]:
         packet = self._packet[self.order]
         number, row = np.divmod(packet, self.rows)
         is_own = (row >= first) & (row < first + self.band)
-        counts = self.counts[first : first + self.band].T
-        turn = TURN_WAVELETS // words.shape[1] if counts.shape[1] > 1 else max(1, counts.max())
-        # Of an output each row gets as many turns as the one that needs most of them.
-        turns = np.maximum(1, -(-counts // turn))
+        counts, turns, turn = self._turns(first, words.shape[1])
         begin = np.cumsum(turns.max(axis=1)) - turns.max(axis=1)
         in_packet = np.arange(len(packet)) - np.searchsorted(packet, packet)
         at = (begin[number] + in_packet // turn) * counts.shape[1] + row - first

@@ -1,8 +1,31 @@
 """What layers took on a wafer that computed them: cycles by layer and pass, and copies."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
+_ADDED = (
+    "count",
+    "cycles",
+    "stream_cycles",
+    "entered",
+    "left",
+    "multiply_adds",
+    "predicted_cycles",
+)
+_TITLES = (
+    "layer",
+    "pass",
+    "times",
+    "cycles",
+    "predicted",
+    "compute",
+    "wait",
+    "stream",
+    "in",
+    "out",
+)
+_OF_ACCOUNT = ("compute", "wait")
 PASSES = ("forward", "delta", "gradient")
 """Of products: results, gradients of inputs, gradients of weights. Others are a PE's own."""
 
@@ -20,6 +43,9 @@ class LayerPass:
         entered: wavelets that entered through the ports.
         left: wavelets that left by them.
         multiply_adds: of products with weights, on all PEs; 0 in files of older programs.
+        predicted_cycles: of products with weights, by their plan; 0 in files of older programs.
+        busy_cycles: in which a core computes and does not wait, the mean of all PEs; None where no
+            account was kept.
     """
 
     layer: str
@@ -30,6 +56,48 @@ class LayerPass:
     entered: int
     left: int
     multiply_adds: int = 0
+    predicted_cycles: int = 0
+    busy_cycles: int | None = None
+
+    @property
+    def wait_cycles(self) -> int | None:
+        """In which a core waits for wavelets, the mean of all PEs."""
+        return None if self.busy_cycles is None else self.cycles - self.busy_cycles
+
+    def plus(self, other: Self) -> Self:
+        """Both of them, of the same layer and name."""
+        busy = self.busy_cycles, other.busy_cycles
+        return replace(
+            self,
+            busy_cycles=None if busy[0] is None or busy[1] is None else busy[0] + busy[1],
+            **{name: getattr(self, name) + getattr(other, name) for name in _ADDED},
+        )
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What all products with weights are predicted to take on a rectangle of PEs.
+
+    Attributes:
+        rows: of PEs.
+        columns: of PEs.
+        generation: of the wafer.
+        tokens: of a PE.
+        cycles: of as many passes as were done.
+        multiply_adds: of all PEs.
+    """
+
+    rows: int
+    columns: int
+    generation: str
+    tokens: int
+    cycles: int
+    multiply_adds: int
+
+    @property
+    def utilisation(self) -> float:
+        """Multiply-adds, as a share of one a cycle and PE."""
+        return self.multiply_adds / (self.cycles * self.rows * self.columns)
 
 
 @dataclass(frozen=True)
@@ -47,6 +115,7 @@ class FabricReport:
         memory_bytes: of a PE's 48 KB, at the most: code, buffers, and the part of the arena used.
         loads: programs that took the place of one, when a layer came that it did not have; what
             the wafer held was copied off and on again. 0 in files of older programs.
+        outlook: what products with weights would take with other tokens, here and on a CS-2.
     """
 
     rows: int
@@ -58,6 +127,7 @@ class FabricReport:
     host_calls: Mapping[str, int] = field(default_factory=dict)
     memory_bytes: int = 0
     loads: int = 0
+    outlook: tuple[Outlook, ...] = ()
 
     @property
     def cycles(self) -> int:
@@ -79,13 +149,15 @@ class FabricReport:
         )
 
     def table(self) -> str:
-        """Lines for people: cycles by layer and pass, and what was copied."""
-        rows = [("layer", "pass", "times", "cycles", "stream", "in", "out")]
+        """Lines for people: cycles by layer and pass, what was copied, and the outlook."""
+        has_account = any(one.busy_cycles is not None for one in self.passes)
+        rows = [tuple(title for title in _TITLES if has_account or title not in _OF_ACCOUNT)]
         for one in self.passes:
-            counts = f"{one.count:,}", f"{one.cycles:,}", f"{one.stream_cycles:,}"
-            rows.append((one.layer or "-", one.name, *counts, f"{one.entered:,}", f"{one.left:,}"))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(_aligned, range(len(row)), row, widths)) for row in rows]
+            booked = [one.busy_cycles, one.wait_cycles] if has_account else []
+            numbers = one.count, one.cycles, one.predicted_cycles or None, *booked
+            numbers = *numbers, one.stream_cycles, one.entered, one.left
+            rows.append((one.layer or "-", one.name, *map(_number, numbers)))
+        lines = _table(rows)
         size = f"{self.rows} x {self.columns} PEs of {self.generation}"
         lines.append(
             f"{self.cycles:,} cycles on {size}, multiply-adds in {self.utilisation:.1%} of them; "
@@ -98,7 +170,30 @@ class FabricReport:
         if self.host_calls:
             on_host = (f"{name} {count}" for name, count in sorted(self.host_calls.items()))
             lines.append(f"computed on the host: {', '.join(on_host)}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._outlook_lines()])
+
+    def _outlook_lines(self) -> list[str]:
+        """Predictions by tokens of a PE, a column for each rectangle."""
+        if not self.outlook:
+            return []
+        sizes = list(dict.fromkeys((one.rows, one.columns, one.generation) for one in self.outlook))
+        titles = (f"{rows} x {columns} PEs of {name}" for rows, columns, name in sizes)
+        rows = [("tokens of a PE", *titles)]
+        for tokens in dict.fromkeys(one.tokens for one in self.outlook):
+            found = (one for one in self.outlook if one.tokens == tokens)
+            cells = (f"{one.cycles:,} ({one.utilisation:.1%})" for one in found)
+            rows.append((str(tokens), *cells))
+        return ["predicted cycles of all products with weights, and multiply-adds:", *_table(rows)]
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Lines of columns, of which those that have numbers are flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(_aligned, range(len(row)), row, widths)) for row in rows]
 
 
 def _aligned(number: int, text: str, width: int) -> str:

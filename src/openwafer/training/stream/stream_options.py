@@ -34,6 +34,7 @@ class FabricOptions:
         precision: f32 is all there is.
         ports: by which weights stream in; ``null`` takes the fewest.
         host: patterns of layers' names that torch computes on the host.
+        account: book for each pass how long cores compute and wait; the simulator takes longer.
     """
 
     rows: int = 4
@@ -42,6 +43,7 @@ class FabricOptions:
     precision: Literal["f32"] = "f32"
     ports: int | None = None
     host: tuple[str, ...] = ()
+    account: bool = False
 
     def __post_init__(self) -> None:
         convert_fields(self)
