@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -66,8 +66,14 @@ class ForeignFinder(MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Return a spec for the names of the table, None for all others."""
-        if fullname not in self._packages and fullname not in self.modules:
+        """Return a spec for the names of the table, None for all others.
+
+        A package with code of its own that a script brings is found as ever, and is only given
+        the modules below it.
+        """
+        if fullname not in self.modules and (
+            fullname not in self._packages or _has_code(fullname, path)
+        ):
             return None
         below = f"{fullname}."
         children = [n.removeprefix(below) for n in self.modules if n.startswith(below)]
@@ -76,6 +82,11 @@ class ForeignFinder(MetaPathFinder):
         if fullname in self._packages and fullname not in self.modules:
             spec.submodule_search_locations = _folders_of(fullname, path or sys.path)
         return spec
+
+
+def _has_code(package: str, path: Sequence[str] | None) -> bool:
+    found = PathFinder.find_spec(package, path)
+    return found is not None and found.loader is not None
 
 
 def _folders_of(package: str, path: Sequence[str]) -> list[str]:

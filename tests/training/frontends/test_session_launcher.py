@@ -1,6 +1,7 @@
 """``openwafer python`` runs a script that knows nothing of openwafer."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,16 @@ def test_a_name_of_a_module_in_a_module_is_told_with_those_that_are(tmp_path: Pa
     there = "'cerebras.framework.torch.core.cb_model' has no attribute 'is_here'; it has add_step"
     with pytest.raises(AttributeError, match=there):
         run_text(tmp_path, text)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_package_beside_a_script_keeps_its_code_and_gets_modules(tmp_path: Path) -> None:
+    (tmp_path / "modelzoo").mkdir()
+    (tmp_path / "modelzoo" / "__init__.py").write_text("RELEASE = 'R_1.7.1'\n")
+    estimator = "from modelzoo.common.tf.estimator.cs_estimator import CerebrasEstimator\n"
+    run_text(tmp_path, f"from modelzoo import RELEASE\n{estimator}")
+    main = sys.modules["__main__"]
+    assert (main.RELEASE, main.CerebrasEstimator.__name__) == ("R_1.7.1", "CerebrasEstimator")
 
 
 @pytest.mark.usefixtures("in_process")
