@@ -52,6 +52,23 @@ def of_wandb(folder: Path, name: str) -> Curve:
     return curve
 
 
+def of_aim(folder: Path, name: str) -> Curve:
+    """From the keys of its store; the library's own reader needs an index of a server."""
+    database = pytest.importorskip("aimrocks")
+    decode = pytest.importorskip("aim.storage.encoding").decode
+    [path] = (folder / "aim" / ".aim" / "seqs" / "chunks").iterdir()
+    items = database.DB(str(path), database.Options(), read_only=True).iteritems()
+    items.seek_to_first()
+    stored = list(items)
+
+    def of(kind: bytes) -> dict[bytes, float]:
+        mark = b"\xfe".join((name.encode(), kind, b"\xfe"))
+        return {key.partition(mark)[2]: decode(value) for key, value in stored if mark in key}
+
+    values = of(b"val")
+    return sorted((int(step), values[index]) for index, step in of(b"step").items())
+
+
 def leveldb_records(log: bytes) -> Iterator[bytes]:
     """Records of a log of LevelDB, whose blocks of 32 KiB begin 7 bytes before."""
     at, kept = 0, b""
@@ -70,6 +87,7 @@ READERS: dict[Logger, Callable[[Path, str], Curve]] = {
     Logger.TENSORBOARD: of_tensorboard,
     Logger.MLFLOW: of_mlflow,
     Logger.WANDB: of_wandb,
+    Logger.AIM: of_aim,
 }
 OFFLINE = {
     "WANDB_MODE": "offline",

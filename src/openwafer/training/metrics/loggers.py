@@ -1,7 +1,7 @@
 """Loggers of other libraries, which get the numbers of a run's steps; each imported when wanted."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from importlib import import_module
@@ -22,6 +22,7 @@ class Logger(StrEnum):
     TENSORBOARD = "tensorboard"
     WANDB = "wandb"
     MLFLOW = "mlflow"
+    AIM = "aim"
 
 
 def imported(module: str, package: str, wanted_by: str) -> Any:
@@ -129,8 +130,29 @@ def _mlflow(folder: Path, config: Config, _first_step: int) -> Iterator[Log]:
         yield lambda values, step: library.log_metrics(dict(values), step=step)
 
 
+@contextmanager
+def _aim(folder: Path, config: Config, _first_step: int) -> Iterator[Log]:
+    library = imported("aim", "aim", "loggers: [aim]")
+    repository = library.Repo.from_path(str(folder / "aim"), init=True)
+    # Its one run, where a run goes on.
+    known = repository.list_all_runs() or [None]
+    run = library.Run(
+        known[0], repo=repository, system_tracking_interval=None, capture_terminal_logs=False
+    )
+    run.name = folder.name
+    run["config"] = dict(config)
+
+    def log(values: Mapping[str, float], step: int) -> None:
+        for name, value in values.items():
+            run.track(value, name=name, step=step)
+
+    with closing(run):
+        yield log
+
+
 _OPENED: Final = {
     Logger.TENSORBOARD: _tensorboard,
     Logger.WANDB: _wandb,
     Logger.MLFLOW: _mlflow,
+    Logger.AIM: _aim,
 }

@@ -98,7 +98,7 @@ _REMEDIES: Final = {
     "evaluate: {every: ...}": ("eval_steps", "eval_interval", "eval_every", "eval_frequency"),
     "evaluate: {batches: ...}": ("eval_iters", "max_eval_samples"),
     "log_every: ...": ("logging_steps", "log_interval", "log_steps"),
-    "loggers: [...], of tensorboard, wandb and mlflow": ("report_to", "logger", "wandb"),
+    "loggers: [...], of tensorboard, wandb, mlflow and aim": ("report_to", "logger", "wandb"),
     "data: {source: {kind: ..., paths: [...]}}": (
         "dataset",
         "dataset_name",
