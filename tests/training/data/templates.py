@@ -44,6 +44,14 @@ SECTIONS: Final = (
     "{% else %}### Response:\n{{ m.content }}{{ eos_token }}\n\n{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}### Response:\n{% endif %}"
 )
+CALLING: Final = (
+    "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
+    "<|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.content is not none %}{{ m.content }}{% endif %}"
+    "{% for c in m.tool_calls or [] %}<call>{{ c.function | tojson }}</call>{% endfor %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""Writes tools, and calls of them."""
 LAST_ALONE: Final = (
     "{% for m in messages %}{{ '* ' if loop.last else '- ' }}{{ m.content }}\n{% endfor %}"
 )

@@ -11,8 +11,9 @@ import datasets
 import trl
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from tests.training.data.templates import TEMPLATES, save_tokenizer
+from tests.training.data.templates import CALLING, TEMPLATES, save_tokenizer
 from tests.training.data.test_chats import CHAT, prepared
+from tests.training.data.test_chats_with_tools import ROW
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 Sample = tuple[list[int], list[int]]
@@ -65,3 +66,10 @@ def test_answers_that_a_template_marks_are_trls(tmp_path: Path) -> None:
     row = {"messages": CHAT}
     save_tokenizer(tmp_path, TEMPLATES["marked"])
     assert ours(tmp_path, row) == of_trl(tmp_path, row, assistant_only_loss=True)
+
+
+def test_completions_with_tools_are_trls(tmp_path: Path) -> None:
+    save_tokenizer(tmp_path, CALLING)
+    messages = ROW["messages"]
+    row = {"prompt": messages[:1], "completion": messages[1:], "tools": ROW["tools"]}
+    assert ours(tmp_path, row, tools_column="tools", **BEHIND) == of_trl(tmp_path, row)

@@ -1,8 +1,7 @@
 """Chats to token ids by the template of a tokenizer, and which of them the assistant wrote."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,11 +55,12 @@ class ChatTemplate:
             origin: names it in errors.
         """
         try:
+            self._require_written(chat, origin)
             if not self.is_answers_only:
-                return TokenisedDocument(self._ids(self._text(chat.messages)))
+                return TokenisedDocument(self._ids(self._text(chat)))
             if chat.num_prompt or not _GENERATION.search(self._tokenizer.get_chat_template()):
                 return self._by_beginnings(chat, origin)
-            return self._by_marks(chat.messages)
+            return self._by_marks(chat)
         except (jinja2.TemplateError, TypeError, ValueError) as problem:
             raise error(
                 "bad-chat",
@@ -69,16 +69,32 @@ class ChatTemplate:
                 help="mend the row, leave it out, or choose another template",
             ) from problem
 
-    def _by_marks(self, messages: Sequence[Mapping[str, Any]]) -> TokenisedDocument:
+    def _require_written(self, chat: Chat, origin: str) -> None:
+        """Refuse a chat with tools, or calls of some, of which the template says nothing."""
+        others = {"tools": replace(chat, tools=()), "calls of tools": chat.with_calls_renamed()}
+        for what, other in others.items():
+            if other != chat and self._text(other) == self._text(chat):
+                raise error(
+                    "tools-not-written",
+                    f"{origin}: the chat template of {self.folder} does not write the {what} of "
+                    "this chat, which would be lost",
+                    help="take a template that writes them, or leave them out of the data",
+                )
+
+    def _by_marks(self, chat: Chat) -> TokenisedDocument:
         found = self._tokenizer.apply_chat_template(
-            list(messages), tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+            list(chat.messages),
+            tools=_tools_for_template(chat),
+            tokenize=True,
+            return_dict=True,
+            return_assistant_tokens_mask=True,
         )
         ids, marks = found["input_ids"], found["assistant_masks"]
         return TokenisedDocument(np.array(ids, np.uint32), np.array(marks, np.bool_))
 
     def _by_beginnings(self, chat: Chat, origin: str) -> TokenisedDocument:
         """An answer begins where the text of the messages before it ends, with its own header."""
-        text = self._text(chat.messages)
+        text = self._text(chat)
         found = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         begins = np.array([begin for begin, _ in found["offset_mapping"]], np.int64)
         are_targets = np.zeros(len(begins), np.bool_)
@@ -89,32 +105,23 @@ class ChatTemplate:
     def _answers(self, chat: Chat, text: str, origin: str) -> list[tuple[int, int]]:
         """Where answers begin and end in the text of a chat."""
         if chat.num_prompt:
-            prompt = chat.messages[: chat.num_prompt]
+            prompt = chat.first(chat.num_prompt)
             return [(self._end(prompt, text, origin, is_asking=True), len(text))]
         numbers = [n for n, one in enumerate(chat.messages) if one["role"] == ANSWERING]
         last = len(chat.messages) - 1
         return [
             (
-                self._end(chat.messages[:number], text, origin, is_asking=True),
-                len(text)
-                if number == last
-                else self._end(chat.messages[: number + 1], text, origin),
+                self._end(chat.first(number), text, origin, is_asking=True),
+                len(text) if number == last else self._end(chat.first(number + 1), text, origin),
             )
             for number in numbers
         ]
 
-    def _end(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        text: str,
-        origin: str,
-        *,
-        is_asking: bool = False,
-    ) -> int:
+    def _end(self, first: Chat, text: str, origin: str, *, is_asking: bool = False) -> int:
         """Where the first messages end in the text of all, with the header of an answer or not."""
-        if not messages:
+        if not first.messages:
             raise ValueError("its first message is an answer, and nothing before says where")
-        beginning = self._text(messages, is_asking=is_asking)
+        beginning = self._text(first, is_asking=is_asking)
         if not text.startswith(beginning):
             raise self._unmarked(beginning, text, origin)
         return len(beginning)
@@ -136,12 +143,20 @@ class ChatTemplate:
             "the template, or set learn: all",
         )
 
-    def _text(self, messages: Sequence[Mapping[str, Any]], *, is_asking: bool = False) -> str:
+    def _text(self, chat: Chat, *, is_asking: bool = False) -> str:
         return str(
             self._tokenizer.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=is_asking
+                list(chat.messages),
+                tools=_tools_for_template(chat),
+                tokenize=False,
+                add_generation_prompt=is_asking,
             )
         )
 
     def _ids(self, text: str) -> np.ndarray[Any, np.dtype[np.uint32]]:
         return np.array(self._tokenizer(text, add_special_tokens=False)["input_ids"], np.uint32)
+
+
+def _tools_for_template(chat: Chat) -> list[Any] | None:
+    """None where there are no tools: some templates write a header for an empty list."""
+    return list(chat.tools) or None

@@ -1,7 +1,8 @@
 """Chats, as data sets hold them: lists of messages that have a role and a content."""
 
+import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from openwafer.diagnostics import OpenwaferError, error
@@ -9,6 +10,7 @@ from openwafer.diagnostics import OpenwaferError, error
 _KEYS: Final = {"role", "content"}
 _OTHER_KEYS: Final = {"from", "value"}
 """Of messages as ShareGPT writes them."""
+_CALLS: Final = "tool_calls"
 _OTHER_ROLES: Final[Mapping[str, str]] = {
     "human": "user",
     "user": "user",
@@ -25,12 +27,25 @@ class Chat:
     """Messages, as templates read them.
 
     Attributes:
-        messages: each with a role and a content, and what else its template reads.
+        messages: each with a role and a content or calls of tools, and what else its template
+            reads.
         num_prompt: how many of the first are a prompt, which no model learns to write.
+        tools: which the model is told of, as JSON describes them.
     """
 
     messages: tuple[Mapping[str, Any], ...]
     num_prompt: int = 0
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+    def first(self, num_messages: int) -> "Chat":
+        """The chat up to some message."""
+        return replace(self, messages=self.messages[:num_messages])
+
+    def with_calls_renamed(self) -> "Chat":
+        """The chat with another name in each call of a tool; itself where there is none."""
+        if not any(_CALLS in one for one in self.messages):
+            return self
+        return replace(self, messages=tuple(map(_renamed, self.messages)))
 
 
 @dataclass(frozen=True)
@@ -51,7 +66,7 @@ Content = str | Chat | Completion
 
 def is_chat(keys: Collection[str]) -> bool:
     """Whether objects of these keys are messages."""
-    return any(message <= set(keys) for message in (_KEYS, _OTHER_KEYS))
+    return any(message <= set(keys) for message in (_KEYS, _OTHER_KEYS, {"role", _CALLS}))
 
 
 def item_keys(value: object) -> Collection[str]:
@@ -80,10 +95,54 @@ def _message(found: object, origin: str) -> Mapping[str, Any]:
                 f"{origin} is from {message['from']!r}, expected {', '.join(_OTHER_ROLES)}"
             )
         message = {"role": role, "content": message["value"]}
-    for key in ("role", "content"):
+    if calls := message.get(_CALLS):
+        _require_calls(calls, origin)
+        # Templates ask whether it is none, and not whether it is there.
+        message |= {"content": None} if "content" in found and found["content"] is None else {}
+    for key in ("role",) if calls and message.get("content") is None else ("role", "content"):
         if not isinstance(message.get(key), str):
             raise _bad_message(f"{origin}: its {key} is {message.get(key)!r:.60}, expected a text")
     return message
+
+
+def _require_calls(calls: object, origin: str) -> None:
+    given = calls if isinstance(calls, list) else [calls]
+    for one in given:
+        if not isinstance(_function_of(one).get("name"), str):
+            raise _bad_message(f"{origin}: its {_CALLS} hold {one!r:.60}, which names no function")
+
+
+def _function_of(call: object) -> Mapping[str, Any]:
+    function = call.get("function", call) if isinstance(call, dict) else None
+    return function if isinstance(function, dict) else {}
+
+
+def _renamed(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    calls = [_with_other_name(one) for one in message.get(_CALLS, ())]
+    return {**message, _CALLS: calls} if calls else message
+
+
+def _with_other_name(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = _function_of(call)
+    other = {**function, "name": f"{function['name']}_"}
+    return {**call, "function": other} if "function" in call else other
+
+
+def tools_of(value: object, column: str, origin: str) -> tuple[Mapping[str, Any], ...]:
+    """The tools that a row describes: a list of objects, the JSON of one, or none."""
+    found: Any = value or []
+    if isinstance(value, str):
+        try:
+            found = json.loads(value)
+        except json.JSONDecodeError:
+            found = None
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise error(
+            "bad-tools",
+            f"{origin}: '{column}' holds {value!r:.60}, expected a list of objects, or its JSON",
+            help="write each tool as an object, as transformers' get_json_schema describes it",
+        )
+    return tuple(found)
 
 
 def _bad_message(what: str) -> OpenwaferError:

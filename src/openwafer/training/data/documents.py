@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from openwafer.training.data.chats import (
     chat_of,
     is_chat,
     item_keys,
+    tools_of,
 )
 from openwafer.training.data.sources import DataSource, SourceKind, list_files
 
@@ -224,8 +225,21 @@ def _read_rows(
     for batch in batches:
         for fields in batch.select(list(source.columns)).to_pylist():
             row += 1
-            content = _content(fields, source, f"{file}: row {row}")
+            content = _content(_without_nulls(fields), source, f"{file}: row {row}")
             yield Document(content, file, row, row_bytes(batch))
+
+
+def _without_nulls(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A row without the nulls that a table writes where an object in a list has no such key."""
+    return {name: _with_own_keys(value) for name, value in fields.items()}
+
+
+def _with_own_keys(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_own_keys(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _with_own_keys(one) for key, one in value.items() if one is not None}
+    return value
 
 
 def _check_columns(schema: Any, source: DataSource, file: Path) -> None:
@@ -241,6 +255,8 @@ def _check_columns(schema: Any, source: DataSource, file: Path) -> None:
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+        if column == source.tools_column:
+            continue
         if not any(test(kind) for test in is_text) and not is_chat(_item_fields(kind)):
             raise error(
                 "wrong-column-type",
@@ -252,6 +268,20 @@ def _check_columns(schema: Any, source: DataSource, file: Path) -> None:
 
 def _content(fields: Mapping[str, Any], source: DataSource, origin: str) -> Content:
     """What a row says to train on."""
+    found = _text_and_prompt(fields, source, origin)
+    if not source.tools_column:
+        return found
+    tools = tools_of(fields[source.tools_column], source.tools_column, origin)
+    if not isinstance(found, Chat):
+        raise error(
+            "tools-without-chat",
+            f"{origin}: '{source.column}' holds a text, and only chats have tools",
+            help="leave tools_column out, or set column to the one with the chats",
+        )
+    return replace(found, tools=tools)
+
+
+def _text_and_prompt(fields: Mapping[str, Any], source: DataSource, origin: str) -> Content:
     found = _text_or_chat(fields[source.column], source.column, origin)
     if not source.prompt_column:
         return found

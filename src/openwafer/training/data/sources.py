@@ -43,6 +43,7 @@ _OPTIONS: Mapping[str, tuple[object, tuple[SourceKind, ...]]] = {
     "column": ("text", _TABLES),
     "prompt_column": ("", _TABLES),
     "learn": (Learn.ANSWERS, _TABLES),
+    "tools_column": ("", _TABLES),
     "split": (_DEFAULT_SPLIT, (SourceKind.HUGGING_FACE,)),
     "separator": ("", (SourceKind.TEXT,)),
     "include_tests": (False, (SourceKind.STANDARD_LIBRARY,)),
@@ -68,6 +69,8 @@ class DataSource:
         learn: ``answers``, which are the messages of the assistant and what stands in ``column``
             behind a prompt, or ``all``.
         split: which split of a saved ``DatasetDict`` to read.
+        tools_column: one that holds the tools of a row's chat, a list of objects or its JSON; empty
+            where there is none.
         separator: for ``text``, cuts each file into documents; empty keeps files whole.
         include_tests: for ``standard-library``, reads its test suites as well.
     """
@@ -81,6 +84,7 @@ class DataSource:
     # Tokens that were made before these options existed are not made again.
     prompt_column: str = field(default="", repr=False)
     learn: Learn = field(default=Learn.ANSWERS, repr=False)
+    tools_column: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -101,7 +105,7 @@ class DataSource:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read."""
-        return (self.column,) + ((self.prompt_column,) if self.prompt_column else ())
+        return tuple(filter(None, (self.column, self.prompt_column, self.tools_column)))
 
 
 def list_files(source: DataSource) -> tuple[Path, ...]:
@@ -123,6 +127,8 @@ def fingerprint(source: DataSource, files: Iterable[Path]) -> str:
     content = repr(source)
     if source.prompt_column or source.learn != Learn.ANSWERS:
         content += f" {source.prompt_column!r} {source.learn}"
+    if source.tools_column:
+        content += f" tools {source.tools_column!r}"
     digest = xxhash.xxh3_128(content.encode())
     for file in files:
         status = file.stat()

@@ -1,0 +1,92 @@
+"""Tools of a chat, and calls of them, are written as the template of the tokenizer writes them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from transformers import AutoTokenizer
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.data import DataConfig, DataSource, SavedTokenizer, SourceKind, prepare
+from tests.training.data.templates import CALLING, CHATML, save_tokenizer
+from tests.training.data.test_chats import APART, CHAT, learned, prepared, problem_of
+
+CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 2}}}
+TOOLS = [{"type": "function", "function": {"name": "add", "description": "adds numbers"}}]
+ROW: dict[str, Any] = {
+    "messages": [
+        {"role": "user", "content": "what is 2 + 2?"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "name": "add", "content": "4"},
+        {"role": "assistant", "content": "it is four"},
+    ],
+    "tools": TOOLS,
+}
+WITH_TOOLS = {"tools_column": "tools"}
+
+
+def ids_of(folder: Path, row: dict[str, Any] = ROW) -> list[int]:
+    dataset = prepared(folder, [row], **WITH_TOOLS)
+    return next(dataset.once()).without_padding[0].tolist()
+
+
+def test_tokens_are_those_of_the_template_with_the_tools(tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(save_tokenizer(tmp_path, CALLING))
+    theirs = tokenizer.apply_chat_template(ROW["messages"], tools=TOOLS, return_dict=True)
+    assert ids_of(tmp_path) == theirs["input_ids"]
+
+
+def test_calls_are_learned_and_what_a_tool_answers_is_not(tmp_path: Path) -> None:
+    dataset = prepared(save_tokenizer(tmp_path, CALLING), [ROW], **WITH_TOOLS)
+    call = json.dumps(CALL["function"])
+    assert learned(dataset) == [f"<call>{call}</call><|im_end|>\nit is four<|im_end|>\n"]
+
+
+def test_tools_may_be_the_json_of_a_list(tmp_path: Path) -> None:
+    save_tokenizer(tmp_path, CALLING)
+    assert ids_of(tmp_path, {**ROW, "tools": json.dumps(TOOLS)}) == ids_of(tmp_path)
+
+
+def test_nulls_that_a_table_writes_in_calls_are_not_in_the_chat(tmp_path: Path) -> None:
+    other = {"type": "function", "function": {"name": "now", "arguments": {"zone": "UTC"}}}
+    messages = [*ROW["messages"][:1], {"role": "assistant", "content": "", "tool_calls": [other]}]
+    rows = [ROW, {"messages": messages, "tools": None}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    paths = (str(tmp_path / "rows.parquet"),)
+    source = DataSource(SourceKind.PARQUET, paths, column="messages", tools_column="tools")
+    tokenizer = SavedTokenizer(save_tokenizer(tmp_path, CALLING), split_special_tokens=False)
+    dataset = prepare(DataConfig(source, tokenizer, APART, validation_share=0.0), tmp_path / "data")
+    lines = prepared(tmp_path, rows, **WITH_TOOLS)
+    assert [learned(dataset), dataset.num_tokens] == [learned(lines), lines.num_tokens]
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"messages": CHAT, "tools": TOOLS}, "does not write the tools of this chat"),
+        ({**ROW, "tools": []}, "does not write the calls of tools of this chat"),
+        ({**ROW, "tools": ["add"]}, "'tools' holds ['add'], expected a list of objects"),
+        ({"messages": "text", "tools": []}, "holds a text, and only chats have tools"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"id": 1}]}], "tools": []},
+            "message 1: its tool_calls hold {'id': 1}, which names no function",
+        ),
+    ],
+)
+def test_what_would_be_lost_is_told_with_the_row(
+    row: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    save_tokenizer(tmp_path, CHATML)
+    with pytest.raises(OpenwaferError) as caught:
+        prepared(tmp_path, [row], **WITH_TOOLS)
+    assert "rows.jsonl:1" in str(caught.value) or "rows.jsonl: row 1" in str(caught.value)
+    assert told in str(caught.value)
+
+
+def test_a_message_without_content_and_calls_is_told(tmp_path: Path) -> None:
+    row = {"messages": [*CHAT, {"role": "assistant", "content": None}]}
+    problem = problem_of(save_tokenizer(tmp_path, CHATML), [row])
+    assert "message 5: its content is None, expected a text" in problem
