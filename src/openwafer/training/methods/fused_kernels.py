@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import register_flop_formula
 
-from openwafer.training.stream.plan.operators import CallsByKind, attention_flops
+from openwafer.training.stream.flops import attention_flops
+from openwafer.training.stream.plan.operators import CallsByKind
 from openwafer.training.torch_private import DispatchKey, scoped_library
 
 _LOCK: Final = threading.RLock()

@@ -175,6 +175,9 @@ class StepMetrics:
     Where it is measured, there are the gradient noise scale, smoothed, in samples (`noise_scale`)
     and in tokens, and of this step alone squared norm of the gradient (`gradient_signal`) and
     variance of one sample's gradient (`gradient_noise`), both unbiased.
+    `layer_calls` are those of layers in the forward of a model that streams, None elsewhere.
+    `flops` are those of matrix products, convolutions and attentions, None where the step was not
+    metered.
     """
 
     step: int
@@ -198,6 +201,8 @@ class StepMetrics:
     noise_scale_tokens: float | None = None
     gradient_signal: float | None = None
     gradient_noise: float | None = None
+    layer_calls: int | None = None
+    flops: int | None = None
 
 
 def measured_peaks(metrics: Sequence[StepMetrics]) -> dict[int, int]:

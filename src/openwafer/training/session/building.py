@@ -267,6 +267,7 @@ def _stream_options(config: RunConfig, store: StoreOptions) -> StreamOptions:
         activations=chosen if isinstance(chosen, dict) else {},
         default_activations=kept if isinstance(chosen, dict) else chosen or kept,
         prefetch_layers=streaming.prefetch_layers,
+        most_layer_calls=streaming.most_layer_calls,
         layers=streaming.layers,
         # Modules that stay on the device are computed by torch, and would escape their names.
         min_layer_bytes=1 if is_fabric else StreamOptions.min_layer_bytes,

@@ -430,6 +430,7 @@ class StreamingConfig:
             left out, there is one stage a system.
         activations: keep, recompute or offload for all layers, or for layers by name.
         prefetch_layers: how many layers ahead weights are fetched.
+        most_layer_calls: most calls of layers in a forward, where the model decides how many.
         layers: patterns of modules that become layers.
         link_per_second: bytes a second of a slow link to the CPU device, for measurements.
         experts: how several systems compute the experts of a mixture: fetch brings their weights to
@@ -444,13 +445,14 @@ class StreamingConfig:
     stages: int | None = None
     activations: Activations | dict[str, Activations] | None = None
     prefetch_layers: int | None = None
+    most_layer_calls: int | None = None
     layers: tuple[str, ...] = ()
     link_per_second: Bytes | None = None
     experts: ExpertsWay = ExpertsWay.AUTO
 
     def __post_init__(self) -> None:
         convert_fields(self)
-        require_positive(self, "link_per_second", "stages")
+        require_positive(self, "link_per_second", "stages", "most_layer_calls")
         if self.stages is not None and self.mode is not Mode.PIPELINED:
             raise InvalidFieldError(
                 "stages",

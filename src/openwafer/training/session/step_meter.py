@@ -69,6 +69,8 @@ class StepMeter:
             system_seconds=_each(systems, "seconds"),
             system_waiting_seconds=_each(systems, "waiting_seconds"),
             system_received_bytes=_each(systems, "received_bytes"),
+            layer_calls=self._execution.layer_calls,
+            flops=self._execution.device.flops,
         )
 
     def _expert_bytes(self) -> int | None:

@@ -419,6 +419,7 @@ def _request(
         activations=given.options.activations,
         default_activations=given.options.default_activations,
         prefetch_layers=given.options.prefetch_layers,
+        most_layer_calls=given.options.most_layer_calls,
     )
 
 

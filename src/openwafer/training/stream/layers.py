@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from types import MappingProxyType
+from typing import Final
 
 from torch import nn
 
@@ -345,3 +346,19 @@ def _owners(model: nn.Module, paths: Mapping[str, str | None]) -> dict[str, str]
         if owner is not None:
             owners[name] = owner
     return owners
+
+
+WHOLE: Final = "runs_whole"
+"""Attribute of modules that leave layers, or tokens, out; while it is set, they leave none out."""
+
+
+def leaves_out(model: nn.Module) -> bool:
+    """Whether the model may leave layers or tokens out, and says so."""
+    return any(WHOLE in vars(module) for module in model.modules())
+
+
+def run_whole(model: nn.Module) -> None:
+    """Let every layer run on every token from now on, as far as the model's modules know of it."""
+    for module in model.modules():
+        if WHOLE in vars(module):
+            setattr(module, WHOLE, True)

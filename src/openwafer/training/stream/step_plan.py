@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Self
 
+from openwafer.diagnostics import OpenwaferError, counted, error
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream import schedule as schedules
@@ -23,6 +24,7 @@ class StepPlan:
         nested_capacity_bytes: device bytes for layers nested in others.
         received: parameters that get a gradient.
         micro_batches: how many it has; passes of fewer keep to its room, too.
+        most_layer_calls: of a forward, for which there is room.
         harmless: names of what a forward changes and no other one reads, or all find alike.
     """
 
@@ -35,6 +37,7 @@ class StepPlan:
     received: tuple[str, ...]
     micro_batches: int
     harmless: tuple[str, ...] = field(default=(), kw_only=True)
+    most_layer_calls: int | None = field(default=None, kw_only=True)
 
     def timed(self, timing: UpdateTiming) -> Self:
         """The plan with updates at that time; those on push can be made to wait for a fetch."""
@@ -65,6 +68,20 @@ class StepPlan:
         return schedules.build(
             visits, sizes, timing=self.schedule.timing, capacity_bytes=self.schedule.capacity_bytes
         )
+
+
+def too_many_calls(layer: str, num_calls: int, most_calls: int) -> OpenwaferError:
+    """The error of a forward that calls more layers than there is to be room for.
+
+    Args:
+        layer: the first that is one too many.
+    """
+    return error(
+        "layer-calls-exceeded",
+        f"a forward calls {counted(num_calls, 'layer')}, {layer!r} behind the {most_calls} that "
+        "most_layer_calls allows",
+        help=f"set most_layer_calls to {num_calls} or more, or let the model halt earlier",
+    )
 
 
 def record_bytes(

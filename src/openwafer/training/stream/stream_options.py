@@ -66,6 +66,8 @@ class StreamOptions:
         activations: forces the activation policy of layers by name.
         default_activations: forces the policy of the layers not named.
         prefetch_layers: how many layers ahead weights are fetched; ``None`` is as many as fit.
+        most_layer_calls: of a forward, where the model's code decides how many there are; the plan
+            has room for so many. ``None`` has room for those of the step that is planned.
         layers: layer patterns.
         min_layer_bytes: smaller layers outside module lists stay on the device.
         systems_timeout_seconds: after which a silent rank of a user's own loop counts as lost.
@@ -84,6 +86,7 @@ class StreamOptions:
     activations: Mapping[str, Activations] = field(default_factory=dict)
     default_activations: Activations | None = None
     prefetch_layers: int | None = None
+    most_layer_calls: int | None = None
     layers: tuple[str, ...] = ()
     min_layer_bytes: Bytes = 64 * 1024
     systems_timeout_seconds: float = 600.0

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from openwafer.atomic_file import write_text
 from openwafer.config import PathLike, path_of
@@ -156,6 +156,7 @@ def list_tiles(run: RunRecord, step: StepTrace | None) -> list[Tile]:
         ("Tokens a second", format_count(median(r.tokens_per_second for r in rows)), "median"),
         ("Step", format_duration(median(row.seconds for row in rows)), _predicted(plan)),
         *_tile_compute(step),
+        *_tiles_of_work(rows, plan),
         *_tile_peak(rows, plan),
         (
             "Streamed a step",
@@ -171,6 +172,24 @@ def _tile_peak(rows: Sequence[StepMetrics], plan: PlanRecord) -> list[Tile]:
     peaks = measured_peaks(rows).values()
     budget = f"of {format_bytes(plan.device_budget_bytes)}"
     return [("Peak on the device", format_bytes(max(peaks)), budget)] if peaks else []
+
+
+def _tiles_of_work(rows: Sequence[StepMetrics], plan: PlanRecord) -> Iterator[Tile]:
+    """What a model computed and fetched that leaves out layers or tokens, beside the whole."""
+    whole = plan.whole_layer_calls
+    if whole is None:
+        return
+    mean = fmean(row.fetch_bytes for row in rows)
+    flops = [row.flops for row in rows if row.flops is not None]
+    if flops and plan.step_flops:
+        share = format_share(fmean(flops) / plan.step_flops)
+        yield ("FLOPs a step", format_count(fmean(flops)), f"{share} of the whole model's, mean")
+    calls = [row.layer_calls for row in rows if row.layer_calls is not None]
+    if calls:
+        yield ("Layer calls a step", f"{fmean(calls):.1f}", f"of {whole}, mean")
+    if plan.step_bytes.fetch:
+        share = format_share(mean / plan.step_bytes.fetch)
+        yield ("Fetched a step", format_bytes(mean), f"{share} of the whole model's, mean")
 
 
 def _tile_host(rows: Sequence[StepMetrics], predicted: int | None) -> Tile:

@@ -402,6 +402,8 @@ def _streaming_option(config: RunConfig) -> tuple[str, str] | None:
     """An option that only has a meaning where weights stream, and why."""
     if config.streaming.prefetch_layers is not None:
         return "streaming.prefetch_layers", "stages fetch no layers"
+    if config.streaming.most_layer_calls is not None:
+        return "streaming.most_layer_calls", "a stage calls each of its layers once"
     if config.streaming.link_per_second is not None:
         return "streaming.link_per_second", "no weights pass over a link to the device of a stage"
     return None

@@ -322,6 +322,11 @@ class CudaDevice:
         """See ``Device``. Those of all the process."""
         return torch.cuda.max_memory_allocated(self.torch_device)
 
+    @property
+    def flops(self) -> None:
+        """See ``Device``. Nothing counts them here."""
+        return None
+
     def reset_peak(self) -> None:
         """See :class:`~openwafer.training.stream.device.device.Device`."""
         torch.cuda.reset_peak_memory_stats(self.torch_device)

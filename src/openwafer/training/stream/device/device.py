@@ -19,6 +19,7 @@ import torch
 from openwafer.diagnostics import error
 from openwafer.trace import Trace
 from openwafer.training.stream.device.layer_backend import TORCH, LayerBackend
+from openwafer.training.stream.flops import flops_of
 from openwafer.training.torch_private import TorchDispatchMode, Unguarded, forward_level
 
 Call: TypeAlias = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
@@ -68,13 +69,17 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
         peak_bytes: the largest ``used_bytes`` since :meth:`reset_peak`.
         budget_bytes: the cap; passing it raises ``device-budget-exceeded``. ``None`` is no cap.
         call: calls an operator with its arguments.
+        flops: of matrix products, convolutions and attentions since :meth:`reset_peak`.
     """
+
+    counts_flops = True
 
     def __init__(self, budget_bytes: int | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.budget_bytes = budget_bytes
         self.used_bytes = 0
         self.peak_bytes = 0
+        self.flops = 0
         self.is_paused = False
         self.call: Call = call_operator
         self._num_bytes: dict[weakref.ref[torch.UntypedStorage], int] = {}
@@ -83,8 +88,9 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
         self._lock = threading.RLock()
 
     def reset_peak(self) -> None:
-        """Start a new peak from the bytes alive now."""
+        """Start a new peak from the bytes alive now, and count FLOPs from 0."""
         self.peak_bytes = self.used_bytes
+        self.flops = 0
 
     def crest(self) -> Crest:
         """Follow the bytes alive from here on, for as long as somebody has the crest."""
@@ -167,9 +173,12 @@ class MemoryMeter(Unguarded, TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        out = self.call(func, args, kwargs or {})
+        kwargs = kwargs or {}
+        out = self.call(func, args, kwargs)
         if self.is_paused:
             return out
+        if self.counts_flops:
+            self.flops += flops_of(func, args, kwargs, out)
         if isinstance(out, torch.Tensor):
             self.count(out)
         elif isinstance(out, (tuple, list)):
@@ -290,6 +299,10 @@ class Device(Protocol):
     @property
     def peak_bytes(self) -> int | None:
         """Most bytes held since :meth:`reset_peak`; ``None`` where they were not read."""
+
+    @property
+    def flops(self) -> int | None:
+        """Of what was computed since :meth:`reset_peak`; ``None`` where they were not counted."""
 
     def reset_peak(self) -> None:
         """Start a new peak."""
@@ -479,6 +492,11 @@ class CpuDevice:
     def peak_bytes(self) -> int | None:
         """See :class:`Device`."""
         return None if self._wants_new_peak else self.meter.peak_bytes
+
+    @property
+    def flops(self) -> int | None:
+        """See :class:`Device`."""
+        return None if self._wants_new_peak else self.meter.flops
 
     def reset_peak(self) -> None:
         """See :class:`Device`."""

@@ -137,6 +137,11 @@ class Execution(ABC):
         """Records of the experts that the last pass used; ``None`` where none stream one by one."""
         return None
 
+    @property
+    def layer_calls(self) -> int | None:
+        """Of layers in the last forward pass; ``None`` where nobody counts them."""
+        return None
+
     @abstractmethod
     def watch_gradients(self, watcher: Watcher) -> None:
         """Call ``watcher`` with the gradients on their way to the update, by parameter name.
@@ -313,6 +318,10 @@ class StreamedExecution(Execution):
     def experts_used(self) -> frozenset[str] | None:
         come = self.executor.split.sliced and self.executor.experts.elsewhere is None
         return self.executor.experts.used if come else None
+
+    @property
+    def layer_calls(self) -> int | None:
+        return len(self.executor.log.visits)
 
     def watch_gradients(self, watcher: Watcher) -> None:
         self.link.watchers.append(watcher)

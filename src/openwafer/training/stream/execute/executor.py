@@ -54,7 +54,7 @@ from openwafer.training.stream.execute.thread_state import SharedCasts
 from openwafer.training.stream.layers import PINNED, Layer, Partition
 from openwafer.training.stream.link.host_link import HostLink
 from openwafer.training.stream.schedule import Action, Kind, Schedule, UpdateTiming, Visit
-from openwafer.training.stream.step_plan import StepPlan
+from openwafer.training.stream.step_plan import StepPlan, too_many_calls
 from openwafer.training.torch_private import execution_engine, pytree
 
 
@@ -211,6 +211,7 @@ class Executor:
         self._walk = Walk()
         trained = [name for name, one in weights.parameters.items() if one.requires_grad]
         self._routes = Routes(split, trained)
+        self._most_calls: int | None = None
         self._layers = {layer.name: layer for layer in split.layers}
         modules = dict(model.named_modules(remove_duplicate=False))
         self._modules = {layer.name: modules[layer.name] for layer in split.modules}
@@ -261,6 +262,7 @@ class Executor:
         self.gradients.planned_micro_batches = plan.micro_batches
         self.order.harmless = plan.harmless
         self._routes.follow(plan)
+        self._most_calls = plan.most_layer_calls
 
     def detach(self) -> None:
         """Give the model its own forward methods back."""
@@ -416,6 +418,10 @@ class Executor:
     def enter(self, layer: Layer) -> int:
         """Bring a layer's weights to the device; return the index of its visit."""
         records = self._records_in(layer)
+        num_calls = len(self.log.visits) + 1
+        most = None if self.order.now is Order.IN_TURN else self._most_calls
+        if most is not None and num_calls > most:
+            raise too_many_calls(layer.name, num_calls, most)
         self.gradients.keep_apart(self.log.first_visits.keys() & records)
         visit = self.log.visit(layer.name, records)
         self._reach(Kind.FORWARD, layer)

@@ -22,6 +22,7 @@ from openwafer.training.stream.execute.execution import (
     Watcher,
 )
 from openwafer.training.stream.execute.micro_batches import Forward
+from openwafer.training.stream.layers import leaves_out
 from openwafer.training.stream.link.store_link import LinkTraffic
 from openwafer.training.stream.link.updates import StepRules
 
@@ -46,6 +47,7 @@ class ResidentExecution(Execution):
         self._record_of: dict[str, str] = {}
         self._loans: dict[str, Loan] = {}
         self._num_evaluations = 0
+        self._is_always_watched = leaves_out(model)
         self._bind()
 
     def _bind(self) -> None:
@@ -71,7 +73,8 @@ class ResidentExecution(Execution):
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         losses = []
-        with self.device.active(is_watched=self.recorder.trace is not None):
+        is_watched = self._is_always_watched or self.recorder.trace is not None
+        with self.device.active(is_watched=is_watched):
             for index, forward in enumerate(forwards):
                 self._micro_batch_watchers.micro_batch = index
                 if seed is not None:

@@ -27,7 +27,7 @@ from openwafer.training.stream.execute.passes import Order, PassObserver
 from openwafer.training.stream.execute.snapshot import Snapshot
 from openwafer.training.stream.execute.thread_state import autocast
 from openwafer.training.stream.forms.weight_form import forms_of
-from openwafer.training.stream.layers import PINNED, Partition
+from openwafer.training.stream.layers import PINNED, Partition, leaves_out
 from openwafer.training.stream.link.host_link import DryLink
 from openwafer.training.stream.plan.code_watch import (
     UNCOUNTED,
@@ -99,6 +99,7 @@ class DryRun:
             there, and what the device holds where it is host memory, but for weights that are lent.
         depends_on_values: whether the step was computed with random weights, so that with others
             it may need more.
+        leaves_out: whether another step may leave out some of what this one computed.
         written: parameters that the forward writes to.
         offset: parameters that it reads from a place in their storage that it names.
         forms: of the calls of layers that another run may skip; those of one run can be compared.
@@ -126,6 +127,7 @@ class DryRun:
     left_bytes: int = 0
     host_bytes: int = 0
     depends_on_values: bool = False
+    leaves_out: bool = False
     written: tuple[str, ...] = ()
     offset: tuple[str, ...] = ()
     forms: Mapping[str, CallForm] = field(default_factory=dict, compare=False)
@@ -371,6 +373,7 @@ class _Stage(PassObserver):
             left_bytes=left_bytes,
             host_bytes=self.meter.host_peak_bytes,
             depends_on_values=self.depends_on_values,
+            leaves_out=leaves_out(self.model),
             forms=self.calls.forms(self.executor.log.visits),
             is_whole=not self.calls.skipped,
             reasons=self._reasons(),

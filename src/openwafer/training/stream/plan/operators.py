@@ -8,10 +8,10 @@ from math import prod
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import torch
-from torch.utils.flop_counter import flop_registry
 
 from openwafer.training.sparsity.choice import is_known, trial_of
 from openwafer.training.stream.device.device import MemoryMeter
+from openwafer.training.stream.flops import flops_of
 from openwafer.training.torch_private import tensors_in
 
 # Tensors without memory are asked for their device all the time.
@@ -26,35 +26,6 @@ def num_spanned(shape: Sequence[int], stride: Sequence[int]) -> int:
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-
-
-def attention_flops(query: Sequence[int], key: Sequence[int], width: int) -> int:
-    """Of products of tokens x tokens in each head of the query with so many features in all."""
-    return 2 * prod(query[:-1]) * key[-2] * width
-
-
-def _of_forward(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
-) -> int:
-    return attention_flops(query.shape, key.shape, query.shape[-1] + value.shape[-1])
-
-
-def _of_backward(
-    gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, *_: Any, **__: Any
-) -> int:
-    """The scores are made again: five products of the forward's two."""
-    width = 3 * query.shape[-1] + 2 * gradient.shape[-1]
-    return attention_flops(query.shape, key.shape, width)
-
-
-# torch counts no attention of a CPU, and 2.11 none whose queries have more heads than keys.
-_ATTENTION_FLOPS: Final[Mapping[Any, Callable[..., int]]] = {
-    getattr(torch.ops.aten, f"_scaled_dot_product_{kernel}{end}"): flops
-    for kernel in (
-        *("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention"),
-    )
-    for end, flops in (("", _of_forward), ("_backward", _of_backward))
-}
 
 
 class TensorKind(NamedTuple):
@@ -163,12 +134,9 @@ class Calls:
         cls, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
     ) -> "Calls":
         """None yet, of the kind of a call that returned ``out``."""
-        packet = function.overloadpacket
-        # Formulas may be registered at any time.
-        flops_of = _ATTENTION_FLOPS.get(packet) or flop_registry.get(packet)
         tensors = tensors_in([*args, *kwargs.values(), out])
         return cls(
-            0 if flops_of is None else flops_of(*args, **kwargs, out_val=out),
+            flops_of(function, args, kwargs, out),
             sum(prod(tensor.shape) * tensor.element_size() for tensor in tensors),
             tensors[0].dtype if tensors else torch.float32,
         )
@@ -215,9 +183,13 @@ class KnownKinds(Protocol):
 class CountingMeter(MemoryMeter):
     """A meter that also counts the operators, those on host memory too.
 
+    A kind's FLOPs are worked out once, and not call by call.
+
     Attributes:
         operators_hash: of the kinds of all calls since it was set, in their order.
     """
+
+    counts_flops = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -43,7 +43,7 @@ from openwafer.training.stream.plan.placement import (
 )
 from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.schedule import Schedule, UpdateTiming
-from openwafer.training.stream.step_plan import StepPlan, record_bytes
+from openwafer.training.stream.step_plan import StepPlan, record_bytes, too_many_calls
 
 MAX_LISTED_NAMES: Final = 100
 
@@ -66,6 +66,7 @@ class PlanRequest:
         activations: forces a policy for layers by name.
         default_activations: forces the policy of the layers not named.
         prefetch_layers: forces how many visits ahead fetches run.
+        most_layer_calls: of a forward, for which there is to be room.
     """
 
     workload: Workload
@@ -81,6 +82,7 @@ class PlanRequest:
     activations: Mapping[str, Activations] = field(default_factory=dict)
     default_activations: Activations | None = None
     prefetch_layers: int | None = None
+    most_layer_calls: int | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class StreamPlan(StepPlan):
             self.dry.kinds,
             self.predicted_peak_bytes,
             self.dry.left_bytes,
-            self.dry.depends_on_values,
+            self.dry.depends_on_values or self.dry.leaves_out,
         )
 
 
@@ -247,7 +249,8 @@ class _Search:
         finds_reasons: bool = False,
     ) -> DryRun:
         settings = self._settings(policies, schedule)
-        return self._step(replace(settings, finds_reasons=finds_reasons)).run()
+        run = self._step(replace(settings, finds_reasons=finds_reasons)).run()
+        return _with_room(run, self.request.most_layer_calls)
 
     def _settings(
         self, policies: Mapping[str, Activations], schedule: Schedule | None
@@ -534,7 +537,24 @@ class _Search:
             calls=run.calls,
             changed=self.changed,
             harmless=self.harmless,
+            most_layer_calls=self.request.most_layer_calls,
         )
+
+
+def _with_room(run: DryRun, most_calls: int | None) -> DryRun:
+    """The run with room for more calls, each of which leaves what the largest leaves.
+
+    Raises:
+        OpenwaferError: ``layer-calls-exceeded``.
+    """
+    if most_calls is None:
+        return run
+    num_calls = len(run.visits)
+    if num_calls > most_calls:
+        raise too_many_calls(run.visits[most_calls].layer, num_calls, most_calls)
+    more_bytes = (most_calls - num_calls) * max(run.activation_bytes, default=0)
+    left_bytes, peak_bytes = run.left_bytes + more_bytes, run.peak_bytes + more_bytes
+    return replace(run, left_bytes=left_bytes, peak_bytes=peak_bytes)
 
 
 def _left_bytes(run: DryRun) -> Counter[str]:

@@ -27,7 +27,7 @@ from openwafer.training.stream.execute.reach import (
 )
 from openwafer.training.stream.execute.snapshot import reached_from
 from openwafer.training.stream.execute.thread_state import keeping_random_state
-from openwafer.training.stream.layers import PINNED, Partition
+from openwafer.training.stream.layers import PINNED, Partition, run_whole
 from openwafer.training.stream.plan.operators import (
     Allocation,
 )
@@ -174,6 +174,8 @@ _TREATED_KINDS: Final = (
 def hollow_copy(model: nn.Module, torch_device: torch.device) -> nn.Module:
     """A copy of the model whose parameters are zero (fake under a fake tensor mode).
 
+    It leaves out no layer and no token, so that what it needs is enough for any pass.
+
     Raises:
         OpenwaferError: ``model-not-copied``.
     """
@@ -191,7 +193,9 @@ def hollow_copy(model: nn.Module, torch_device: torch.device) -> nn.Module:
         for name, value in vars(parameter).items():
             is_tensor = isinstance(value, torch.Tensor)
             setattr(hollow, name, _copied(value, torch_device) if is_tensor else value)
-    return copy_with(model, memo, torch_device)
+    copied = copy_with(model, memo, torch_device)
+    run_whole(copied)
+    return copied
 
 
 def copy_with(model: nn.Module, memo: Memo, torch_device: torch.device | None = None) -> nn.Module:

@@ -1,0 +1,1 @@
+"""A mixture of depths: layers that take a share of the tokens."""

@@ -1,0 +1,1 @@
+"""A Universal Transformer whose tokens halt by themselves."""
