@@ -91,6 +91,9 @@ class _SkippedDraws(Unguarded, TorchDispatchMode):
                 options["device"] = torch.device("meta")
             elif not all(tensor.is_meta for tensor in tensors):
                 self.has_drawn = True
+            elif func.overloadpacket.__name__.endswith("_"):
+                # Filled in place; torch would take its operator apart for nothing.
+                return args[0]
         return func(*args, **options)
 
 
