@@ -39,11 +39,16 @@ _ATTENTION_FLOPS: Final[Mapping[Any, Callable[..., int]]] = {
 }
 
 
+def formula_of(function: Any) -> Callable[..., int] | None:
+    """How the flops of an operator's calls are counted; it may be registered at any time."""
+    if not isinstance(function, OpOverload):
+        return None
+    packet = function.overloadpacket
+    found: Callable[..., int] | None = _ATTENTION_FLOPS.get(packet) or flop_registry.get(packet)
+    return found
+
+
 def flops_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
     """Of a call of an operator that returned ``out``; 0 of one that is none of these kinds."""
-    if not isinstance(function, OpOverload):
-        return 0
-    packet = function.overloadpacket
-    # Formulas may be registered at any time.
-    formula = _ATTENTION_FLOPS.get(packet) or flop_registry.get(packet)
+    formula = formula_of(function)
     return 0 if formula is None else int(formula(*args, **kwargs, out_val=out))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -11,7 +11,7 @@ import torch
 
 from openwafer.training.sparsity.choice import is_known, trial_of
 from openwafer.training.stream.device.device import MemoryMeter
-from openwafer.training.stream.flops import flops_of
+from openwafer.training.stream.flops import flops_of, formula_of
 from openwafer.training.torch_private import tensors_in
 
 # Tensors without memory are asked for their device all the time.
@@ -167,6 +167,31 @@ class StepCalls:
         )
 
 
+class _Described(NamedTuple):
+    """A kind of call, with how its flops are counted, and calls of it of which there are none."""
+
+    formula: Callable[..., int] | None
+    kind: Operator
+    like: Calls
+
+
+_DESCRIBED: Final[dict[object, _Described]] = {}
+
+
+def _described(
+    met: object | None, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
+) -> _Described:
+    """The kind of a call, which ``met`` stands for where it is known."""
+    formula = formula_of(function)
+    known = None if met is None else _DESCRIBED.get(met)
+    if known is None or known.formula is not formula:
+        kind = Operator.of(function, args, kwargs)
+        known = _Described(formula, kind, Calls.like(function, args, kwargs, out))
+        if met is not None:
+            _DESCRIBED[met] = known
+    return known
+
+
 class KnownKinds(Protocol):
     """Calls operators on tensors without memory, most of which are of a kind that it has met.
 
@@ -216,18 +241,15 @@ class CountingMeter(MemoryMeter):
         met = None if self._known is None else self._known.met
         calls = None if met is None else self._calls_met.get(met)
         if calls is None:
-            calls = self._calls_of(func, args, kwargs or {}, out)
-            if met is not None:
-                self._calls_met[met] = calls
+            calls = self._begun(met, func, args, kwargs or {}, out)
         calls.number += 1
         self.operators_hash = hash((self.operators_hash, id(calls)))
         return out
 
-    def _calls_of(
-        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
-    ) -> Calls:
-        kind = Operator.of(func, args, kwargs)
-        calls = self._calls.get(kind)
-        if calls is None:
-            calls = self._calls[kind] = Calls.like(func, args, kwargs, out)
+    def _begun(self, met: object | None, *call: Any) -> Calls:
+        """The calls of a kind, of which this is the first, or the first that goes by ``met``."""
+        described = _described(met, *call)
+        calls = self._calls.setdefault(described.kind, replace(described.like))
+        if met is not None:
+            self._calls_met[met] = calls
         return calls
