@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -249,7 +249,11 @@ class CountingMeter(MemoryMeter):
     def _begun(self, met: object | None, *call: Any) -> Calls:
         """The calls of a kind, of which this is the first, or the first that goes by ``met``."""
         described = _described(met, *call)
-        calls = self._calls.setdefault(described.kind, replace(described.like))
+        calls = self._calls.get(described.kind)
+        if calls is None:
+            like = described.like
+            calls = Calls(like.flops, like.num_bytes, like.dtype)
+            self._calls[described.kind] = calls
         if met is not None:
             self._calls_met[met] = calls
         return calls

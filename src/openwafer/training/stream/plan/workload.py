@@ -4,6 +4,7 @@ import copy
 import io
 import logging
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
@@ -160,6 +161,7 @@ Memo = dict[int, object]
 REFUSALS: Final = (
     *(TypeError, AttributeError, ValueError, RuntimeError, NotImplementedError, PicklingError),
 )
+_CONTAINERS: Final = (dict, OrderedDict)
 _TREATED_KINDS: Final = (
     type,
     FunctionType,
@@ -213,6 +215,7 @@ def copy_with(model: nn.Module, memo: Memo, torch_device: torch.device | None = 
     shells = _shells(model, memo)
     memo |= {id(one): one for one in held if id(one) not in memo and not _can_be_copied(one)}
     functions = _copy_functions(held, memo)
+    _copy_empty(model, memo)
     try:
         # Every tensor is there already; generators of random numbers have no fake form.
         with disable_current_modes():
@@ -234,6 +237,14 @@ def copy_with(model: nn.Module, memo: Memo, torch_device: torch.device | None = 
             "__deepcopy__ that returns the object itself",
         ) from cause
     return copied
+
+
+def _copy_empty(model: nn.Module, memo: Memo) -> None:
+    """Copy what modules hold without anything in it, a dozen of hooks each, at a small price."""
+    for module in model.modules():
+        for value in vars(module).values():
+            if type(value) in _CONTAINERS and not value:
+                memo.setdefault(id(value), type(value)())
 
 
 def _shells(model: nn.Module, memo: Memo) -> list[tuple[nn.Module, nn.Module]]:
