@@ -66,6 +66,29 @@ def test_the_gradient_of_a_layer_norm() -> None:
         assert torch.allclose(one, other, atol=1e-6)
 
 
+MASK = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 1]], dtype=torch.int16)
+MASKED = "tensor<2x4x3xf32>, tensor<2x4xi16>, tensor<5x3xf32>"
+
+
+def masked_product(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return (rows @ weight.T) * MASK[..., None]
+
+
+def test_a_product_of_the_rows_that_a_mask_has() -> None:
+    rows, weight = values(2, 4, 3), values(5, 3, seed=1)
+    types = f"({MASKED}) -> tensor<2x4x5xf32>"
+    text = sentence("%0", "SparseActMatMul", "%x0, %x1, %x2", "", types)
+    torch.testing.assert_close(run(text, rows, MASK, weight)[0], masked_product(rows, weight))
+
+
+def test_the_gradient_of_a_product_of_the_rows_that_a_mask_has() -> None:
+    rows, weight, along = values(2, 4, 3), values(5, 3, seed=1), values(2, 4, 5, seed=2)
+    types = f"(tensor<2x4x5xf32>, {MASKED}) -> (tensor<2x4x3xf32>, tensor<5x3xf32>)"
+    text = sentence("%i, %w", "SparseActMatMulGrad", "%x0, %x1, %x2, %x3", "", types)
+    wanted = gradients_of(masked_product, rows, weight, along=along)
+    torch.testing.assert_close(tuple(run(text, along, rows, MASK, weight)), wanted)
+
+
 @pytest.mark.parametrize("approximation", ["NONE", "TANH"])
 def test_the_gradient_of_a_gelu(approximation: str) -> None:
     value, along = values(3, 4), values(3, 4, seed=1)
@@ -117,6 +140,33 @@ CASES: dict[str, tuple[str, str, str, Callable[..., Any], tuple[torch.Tensor, ..
     "Cast": ("Truncate = false", "(tensor<3xf32>)", "tensor<3xbf16>",
              lambda x: x.to(torch.bfloat16),
              (values(3),)),
+    "Div": ("", "(tensor<3xi64>, tensor<3xi64>)", "tensor<3xi64>",
+            lambda x, by: torch.div(x, by, rounding_mode="trunc"),
+            (torch.tensor([7, -7, 4]), torch.tensor([2, 2, 2]))),
+    "Slice": ("", "(tensor<5x2xf32>, tensor<2xi64>, tensor<2xi64>)", "tensor<3x1xf32>",
+              lambda x, *_: x[1:4, 1:2],
+              (values(5, 2), torch.tensor([1, 1]), torch.tensor([3, 1]))),
+    "StridedSlice": ("begin_mask = 0 : i64",
+                     "(tensor<5xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>)",
+                     "tensor<2xf32>", lambda x, *_: x[1:4:2],
+                     (values(5), torch.tensor([1]), torch.tensor([4]), torch.tensor([2]))),
+    "Scatter": ('axis = 0 : i64, reduce_kind = "NONE"',
+                "(tensor<4xi1>, tensor<2xi64>, tensor<2xi1>)", "tensor<4xi1>",
+                lambda x, at, new: x.scatter(0, at, new),
+                (torch.zeros(4, dtype=torch.bool), torch.tensor([2, 0]), torch.ones(2).bool())),
+    "Or": ("", "(tensor<4xi1>, tensor<4xi1>)", "tensor<4xi1>", torch.logical_or,
+           (torch.tensor([0, 0, 1, 1]).bool(), torch.tensor([0, 1, 0, 1]).bool())),
+    "And": ("", "(tensor<4xi1>, tensor<4xi1>)", "tensor<4xi1>", torch.logical_and,
+            (torch.tensor([0, 0, 1, 1]).bool(), torch.tensor([0, 1, 0, 1]).bool())),
+    "Abs": ("", "(tensor<3xf32>)", "tensor<3xf32>", torch.abs, (values(3),)),
+    "Log": ("", "(tensor<3xf32>)", "tensor<3xf32>", torch.log, (values(3).abs(),)),
+    "Sigmoid": ("", "(tensor<3xf32>)", "tensor<3xf32>", torch.sigmoid, (values(3),)),
+    "Sin": ("", "(tensor<3xf32>)", "tensor<3xf32>", torch.sin, (values(3),)),
+    "Rsqrt": ("", "(tensor<3xf32>)", "tensor<3xf32>", torch.rsqrt, (values(3).abs(),)),
+    "Pow": ("", "(tensor<3xf32>, tensor<3xf32>)", "tensor<3xf32>", torch.pow,
+            (values(3).abs(), values(3, seed=1))),
+    "Sign": ("", "(tensor<3xf32>)", "tensor<3xf32>", torch.sign, (torch.tensor([-2.0, 0, 3]),)),
+    "Cos": ("", "(tensor<3xf32>)", "tensor<3xf32>", torch.cos, (values(3),)),
     "Clamp": ("", "(tensor<3xf32>, tensor<f32>, tensor<f32>)", "tensor<3xf32>", torch.clamp,
               (values(3), torch.tensor(-torch.inf), torch.tensor(0.1))),
 }  # fmt: skip
@@ -126,6 +176,21 @@ def test_the_place_of_the_greatest_is_an_integer() -> None:
     attributes = 'dimensions = dense<1> : tensor<1xi64>, reduce_kind = "ARGMAX"'
     text = sentence("%0", "Reduce", "%x0", attributes, "(tensor<3x4xf32>) -> tensor<3xi64>")
     assert torch.equal(run(text, values(3, 4))[0], values(3, 4).argmax(1))
+
+
+def test_of_equal_elements_the_first_are_the_greatest() -> None:
+    types = "(tensor<5xf32>) -> (tensor<3xf32>, tensor<3xi64>)"
+    attributes = "dimension = 0 : i32, k = 3 : i32, largest = true, sorted = true"
+    text = sentence("%v, %p", "TopK", "%x0", attributes, types)
+    found, places = run(text, torch.tensor([1.0, 0.0, 2.0, 1.0, 1.0]))
+    assert (found.tolist(), places.tolist()) == ([2.0, 1.0, 1.0], [2, 0, 3])
+
+
+def test_a_scatter_that_reduces_is_refused() -> None:
+    text = sentence("%0", "Scatter", "%x0, %x1, %x2", 'axis = 0 : i64, reduce_kind = "MAX"',
+                    "(tensor<4xf32>, tensor<2xi64>, tensor<2xf32>) -> tensor<4xf32>")  # fmt: skip
+    with pytest.raises(OpenwaferError, match="Scatter has kind MAX"):
+        run(text, values(4), torch.tensor([2, 0]), values(2))
 
 
 @pytest.mark.parametrize("kind", CASES)

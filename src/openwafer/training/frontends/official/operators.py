@@ -143,6 +143,52 @@ def _scatter_add(_: Operation, operands: Tensors) -> torch.Tensor:
     return into.clone().index_put_(tuple(places.long().unbind(-1)), rows, accumulate=True)
 
 
+def _slice(operation: Operation, operands: Tensors) -> torch.Tensor:
+    """Elements from a first place on, as many along each dim as the result has."""
+    value, first, _ = operands
+    sizes = operation.result_types[0].shape
+    ranges = zip(first.tolist(), sizes, strict=True)
+    return value[tuple(slice(start, start + size) for start, size in ranges)]
+
+
+def _strided_slice(operation: Operation, operands: Tensors) -> torch.Tensor:
+    value, *edges = operands
+    masks = [name for name, found in operation.attributes.items()
+             if name.endswith("_mask") and found]  # fmt: skip
+    if masks:
+        raise error("cirh-attribute", f"cirh.StridedSlice has {masks[0]} = "
+                    f"{operation.attributes[masks[0]]}", span=operation.span,
+                    help="known are slices whose masks are 0")  # fmt: skip
+    ranges = zip(*(one.tolist() for one in edges), strict=True)
+    return value[tuple(slice(start, end, step) for start, end, step in ranges)]
+
+
+def _top_k(operation: Operation, operands: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    """The greatest elements (or the least), in order, with their places; of equal ones the first.
+
+    `torch.topk` says nothing of equal elements; masks of sparse weights have many.
+    """
+    number, dim = (int(_number(operation.attributes, name)) for name in ("k", "dimension"))
+    is_largest = bool(operation.attributes["largest"])
+    values, places = torch.sort(operands[0], dim=dim, descending=is_largest, stable=True)
+    return values.narrow(dim, 0, number), places.narrow(dim, 0, number)
+
+
+def _scatter(operation: Operation, operands: Tensors) -> torch.Tensor:
+    into, places, values = operands
+    kind = str(operation.attributes["reduce_kind"])
+    if kind != "NONE":
+        raise error("cirh-attribute", f"cirh.Scatter has kind {kind}", span=operation.span,
+                    help="known is NONE, which sets")  # fmt: skip
+    return into.scatter(_dim(operation), places.long(), values)
+
+
+def _divide(_: Operation, operands: Tensors) -> torch.Tensor:
+    """A quotient; that of integers is one."""
+    is_exact = operands[0].is_floating_point()
+    return torch.div(*operands, rounding_mode=None if is_exact else "trunc")
+
+
 def _matmul(operation: Operation, operands: Tensors) -> torch.Tensor:
     left, right = operands
     if operation.attributes.get("transpose_a"):
@@ -150,6 +196,22 @@ def _matmul(operation: Operation, operands: Tensors) -> torch.Tensor:
     if operation.attributes.get("transpose_b"):
         right = right.transpose(-1, -2)
     return left @ right
+
+
+def _masked_matmul(_: Operation, operands: Tensors) -> torch.Tensor:
+    """Rows times a transposed weight, of those rows that a mask has; the others are zero."""
+    rows, mask, weight = operands
+    found = rows.new_zeros(*mask.shape, weight.shape[0])
+    found[mask != 0] = rows[mask != 0] @ weight.T
+    return found
+
+
+def _masked_matmul_grad(_: Operation, operands: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    gradient, rows, mask, weight = operands
+    along, taken = gradient[mask != 0], rows[mask != 0]
+    to_rows = torch.zeros_like(rows)
+    to_rows[mask != 0] = along @ weight
+    return to_rows, along.T @ taken
 
 
 def _dot_general(operation: Operation, operands: Tensors) -> torch.Tensor:
@@ -280,8 +342,14 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "cirh.Arange": _arange,
     "cirh.Gather": _gather,
     "cirh.ScatterNd": _scatter_add,
+    "cirh.Slice": _slice,
+    "cirh.StridedSlice": _strided_slice,
+    "cirh.TopK": _top_k,
+    "cirh.Scatter": _scatter,
     "cirh.MatMul": _matmul,
     "cirh.DotGeneral": _dot_general,
+    "cirh.SparseActMatMul": _masked_matmul,
+    "cirh.SparseActMatMulGrad": _masked_matmul_grad,
     "cirh.Reduce": _reduce,
     "cirh.L2Norm": _l2_norm,
     "cirh.Compare": _compare,
@@ -298,8 +366,18 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "cirh.Add": _of_two(torch.add),
     "cirh.Sub": _of_two(torch.sub),
     "cirh.Mul": _of_two(torch.mul),
-    "cirh.Div": _of_two(torch.div),
+    "cirh.Div": _divide,
+    "cirh.And": _of_two(torch.logical_and),
+    "cirh.Or": _of_two(torch.logical_or),
+    "cirh.Abs": _of_one(torch.abs),
+    "cirh.Cos": _of_one(torch.cos),
+    "cirh.Log": _of_one(torch.log),
+    "cirh.Sigmoid": _of_one(torch.sigmoid),
+    "cirh.Pow": _of_two(torch.pow),
     "cirh.Exp": _of_one(torch.exp),
     "cirh.Sqrt": _of_one(torch.sqrt),
+    "cirh.Rsqrt": _of_one(torch.rsqrt),
+    "cirh.Sin": _of_one(torch.sin),
+    "cirh.Sign": _of_one(torch.sign),
     "cirh.Reciprocal": _of_one(torch.reciprocal),
 }  # fmt: skip
