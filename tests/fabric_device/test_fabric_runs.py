@@ -67,8 +67,19 @@ GPT = GptConfig(
 WHOLE: dict[str, Any] = {"model": GPT, "fabric": replace(FABRIC, host=())}
 
 
+MIXED: dict[str, Any] = {"precision": Precision.FP16}
+MIXED_BOUND = 2**-9
+"""Of a loss: a product of two factors, each rounded by 2**-11 at most, is off by twice as much."""
+
+
 def on_cpu(config: RunConfig) -> RunConfig:
-    return replace(config, streaming=StreamingConfig(device="cpu"), fabric=FabricOptions())
+    cpu = StreamingConfig(device="cpu")
+    return replace(config, streaming=cpu, fabric=FabricOptions(), precision=Precision.FP32)
+
+
+def losses_of(config: RunConfig) -> list[float]:
+    train_quietly(config)
+    return [row.loss for row in load_run(config.folder / "tiny").metrics.rows]
 
 
 def differing(found: TrainResult, expected: TrainResult, rel: float = 0.0) -> list[str]:
@@ -123,14 +134,20 @@ def test_a_transformer_has_the_losses_of_the_cpu(
     data: TinyData, tmp_path: Path, sizes: dict[str, Any]
 ) -> None:
     runs = [config_of(data, tmp_path / name, **sizes) for name in "ab"]
-    losses = []
-    for config in (runs[0], on_cpu(runs[1])):
-        train_quietly(config)
-        losses.append([row.loss for row in load_run(config.folder / "tiny").metrics.rows])
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses_of(runs[0]) == pytest.approx(losses_of(on_cpu(runs[1])), rel=1e-4)
     kept = load_run(tmp_path / "a/tiny").fabric
     assert kept is not None
     assert set(kept.copies_off) == {"cross_entropy"}
+
+
+@pytest.mark.slow
+def test_products_of_f16_have_losses_within_their_bound(data: TinyData, tmp_path: Path) -> None:
+    fabric = FabricOptions(rows=8, columns=4, precision="f16-f32")
+    sizes = LARGE | MIXED | {"fabric": fabric, "batch": BatchConfig(size=2, sequence_length=16)}
+    runs = [config_of(data, tmp_path / name, **sizes) for name in "ab"]
+    found, expected = losses_of(runs[0]), losses_of(on_cpu(runs[1]))
+    assert found == pytest.approx(expected, rel=MIXED_BOUND)
+    assert found != expected
 
 
 @pytest.mark.slow
@@ -178,7 +195,10 @@ def test_two_wafers_as_two_systems_have_the_bits_of_one(
             {"batch": BatchConfig(size=2, sequence_length=11), "evaluate": EvaluateConfig()},
             "a sample of 11 tokens does not divide into 2",
         ),
-        ({"precision": Precision.BF16}, "the fabric computes fp32"),
+        (
+            {"precision": Precision.BF16},
+            "the fabric computes f32[^$]*precision to fp16 for its loss scale",
+        ),
         ({"streaming": StreamingConfig(device="cpu")}, "the device is cpu"),
         (
             {"streaming": StreamingConfig(device="fabric", mode=Mode.RESIDENT)},

@@ -26,6 +26,7 @@ from openwafer.sdk.kernels.resident_plan import (
     check_room,
     plan_resident,
     with_heads,
+    with_precision,
 )
 from openwafer.training.metrics.fabric_report import FabricReport
 from openwafer.training.sparsity.packed_linear import PackedLinear
@@ -179,10 +180,11 @@ class Fabric:
 
     def _plan(self, tokens: int) -> ResidentPlan:
         options = self.options
-        return plan_resident(
+        plan = plan_resident(
             (options.rows, options.columns), tokens, self.most_features,
             arch=options.generation, num_ports=options.ports, norm=self.norm,
         )  # fmt: skip
+        return with_precision(plan, options.precision)
 
     def _check(self, name: str, module: nn.Module) -> None:
         if isinstance(module, _LINEAR):

@@ -13,7 +13,7 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.kernels.precision import bound_of_products
 from openwafer.sdk.kernels.resident import Resident
 from openwafer.sdk.kernels.resident_cycles import on_rectangle, product_cycles
-from openwafer.sdk.kernels.resident_plan import Norm, Weights, plan_resident
+from openwafer.sdk.kernels.resident_plan import Norm, Weights, plan_resident, with_precision
 
 TOKENS, FIRST, HIDDEN, LAST = 6, 9, 13, 5
 
@@ -61,6 +61,24 @@ def test_all_passes_of_a_layer_with_bias_are_numpys_up_to_their_bounds(wafer: Re
     check(gradients[weights.is_of_bias][:, None], dy, np.ones((TOKENS, 1)))
     for one in (*held, y, dx):
         wafer.release(one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["wse2", "wse3"])
+def test_products_of_f16_are_those_of_rounded_factors_up_to_their_bounds(arch: str) -> None:
+    plan = with_precision(plan_resident((3, 2), TOKENS, HIDDEN, arch=arch), "f16-f32")
+    wafer = Resident(plan)
+    w, bias, x, dy = normal(HIDDEN, FIRST), normal(HIDDEN), normal(FIRST, TOKENS), normal(13, 6)
+    weights = Weights.of(w, plan, has_bias=True)
+    held = [wafer.hold(one) for one in (x, dy)]
+    y = wafer.forward(weights, weights.values(w.ravel(), bias), held[0])
+    w, bias, x, dy = (one.astype(np.float16).astype(np.float32) for one in (w, bias, x, dy))
+    check(wafer.values(y), w, x, bias[:, None])
+    check(wafer.values(wafer.delta(weights, w.ravel(), held[1])), w.T, dy)
+    gradients = wafer.gradient(weights, *held)
+    check(gradients[~weights.is_of_bias].reshape(w.shape), dy, x.T)
+    check(gradients[weights.is_of_bias][:, None], dy, np.ones((TOKENS, 1)))
+    wafer.close()
 
 
 def sparse_layer() -> tuple[NDArray[np.float32], scipy.sparse.csr_array]:
@@ -177,6 +195,11 @@ def test_what_has_no_room_is_refused_in_words(given: dict[str, Any], words: str)
     usual: dict[str, Any] = {"size": (3, 2), "num_tokens": 6, "most_features": 13}
     with pytest.raises(OpenwaferError, match=words):
         plan_resident(**usual | given)
+
+
+def test_sums_of_f16_are_refused() -> None:
+    with pytest.raises(OpenwaferError, match="streamed weights are summed in f32"):
+        with_precision(plan_resident((3, 2), 6, 13), "f16")
 
 
 def test_an_arena_that_is_full_says_what_is_kept(wafer: Resident) -> None:

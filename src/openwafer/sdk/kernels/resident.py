@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,11 @@ from openwafer.sdk.kernels.resident_plan import (
     Weights,
 )
 from openwafer.sdk.kernels.running import check_finite, compiled, cycles_of
-from openwafer.sdk.kernels.sparse_tiles import in_turns
+from openwafer.sdk.kernels.sparse_tiles import Ints, in_turns
 from openwafer.sdk.kernels.weight_streams import WeightStreams, Words
 
-_PLACE_WORDS = 2
-"""Of memory, of an element."""
+_SUM_WORDS: Final = 2
+"""Of memory, of an element of the arena."""
 
 
 @dataclass(eq=False)
@@ -53,7 +54,6 @@ class Resident:
         """Run the plan's program with what lies at the begin of its arena."""
         plan = self.plan
         self._run = program.run(replace(QUIET, edge=plan.edge), account=self.has_account)
-        self._busy = 0
         self._run.launch("look", 0)
         self._run.write("window", arena)
 
@@ -165,8 +165,8 @@ class Resident:
         """Y = W X and the bias, whose values stream in; see :meth:`Weights.values`."""
         streams = weights.streams
         y = self.reserve(streams.matrix.shape[0])
-        words = streams.words(values, weights.places(x.first, self._panel_words))
-        self._run.launch("forward", self._at(y), y.panels)
+        words = streams.words(values, self._places(weights, x))
+        self._launch("forward", self._at(y), y.panels)
         self._end("forward", self._send(streams, words), weights=weights)
         return y
 
@@ -179,17 +179,17 @@ class Resident:
             dy: gradient of its outputs.
         """
         streams = weights.without_bias
-        dx = self.reserve(streams.matrix.shape[1])
-        words = streams.words(data, streams.by_features.place * self._panel_words)
-        self._run.launch("delta", self._at(dy), self._at(dx), dy.panels, dx.panels)
+        dx, given = self.reserve(streams.matrix.shape[1]), self._given(dy, number=1)
+        words = streams.words(data, streams.by_features.place * (_SUM_WORDS * self.plan.tokens))
+        self._launch("delta", given, self._at(dx), dy.panels, dx.panels)
         self._end("delta", self._send(streams, words), weights=weights)
         return dx
 
     def gradient(self, weights: Weights, x: Activation, dy: Activation) -> NDArray[np.float32]:
         """Gradients of the values of :meth:`forward`: DY X^T at their places, and sums of DY."""
         streams, ports = weights.streams, self.plan.edge.ports
-        words = streams.place_words(weights.places(x.first, self._panel_words))
-        self._run.launch("gradient", self._at(dy), dy.panels)
+        words = streams.place_words(self._places(weights, x))
+        self._launch("gradient", self._given(dy, number=1), dy.panels)
         entered, left = self._send(streams, words), [0] * len(ports)
         values = np.zeros(streams.matrix.nnz, np.float32)
         for row, own in enumerate(weights.rows):
@@ -202,6 +202,26 @@ class Resident:
         self._end("gradient", entered, left, weights=weights)
         return values
 
+    def _given(self, x: Activation, number: int = 0) -> int:
+        """Where products take an activation: in the arena, or rounded to f16 beside it.
+
+        Args:
+            x: the activation.
+            number: of the operand, 0 or 1.
+        """
+        plan = self.plan
+        if not plan.precision.is_widened:
+            return self._at(x)
+        first = (1 + number * plan.own_features) * plan.tokens
+        self._launch("narrow", self._at(x), first, x.panels * plan.tokens)
+        self._end("narrow")
+        return first
+
+    def _places(self, weights: Weights, x: Activation) -> Ints:
+        """Of features that products take, in words of memory."""
+        words = self.plan.element_words
+        return weights.places(words * self._given(x), words * self.plan.tokens)
+
     def add(self, a: Activation, b: Activation) -> Activation:
         """The sum of two."""
         return self._local("add", a, b)
@@ -211,7 +231,7 @@ class Resident:
         place = self._words(np.full(self._shape(1), factor, np.float32))
         y = self.reserve(x.features)
         operands = x, place, y
-        self._run.launch("scale", *map(self._at, operands), x.panels * self.plan.tokens)
+        self._launch("scale", *map(self._at, operands), x.panels * self.plan.tokens)
         self._end("scale")
         self.release(place)
         return y
@@ -253,7 +273,7 @@ class Resident:
         """
         kept = self.reserve(x.features), self._words(self._of_features(scales))
         roots, y = self._reserve(1, x.features), self.reserve(x.features)
-        self._run.launch("norm", *map(self._at, (x, kept[1], kept[0], roots, y)))
+        self._launch("norm", *map(self._at, (x, kept[1], kept[0], roots, y)))
         self._end("norm")
         return Normalised(y, *kept, roots)
 
@@ -263,7 +283,7 @@ class Resident:
         """Gradients of what :meth:`normalise` was given: of x, and of scales and shifts."""
         dx, dscales = self.reserve(dy.features), self._reserve(self._number_panels, dy.features)
         operands = dy, made.scales, made.normal, made.roots, dx, dscales
-        self._run.launch("norm_delta", *map(self._at, operands))
+        self._launch("norm_delta", *map(self._at, operands))
         self._end("norm_delta")
         gradients = np.zeros((2 if self._norm.has_mean else 1, dy.features), np.float32)
         for number, of_features in enumerate(gradients):
@@ -277,7 +297,7 @@ class Resident:
         count = self.plan.heads.count
         made = Attended(self.reserve(queries.features), self._reserve(2 * count, count))
         operands = queries, keys, values, made.kept, made.out
-        self._run.launch("attention", *map(self._at, operands))
+        self._launch("attention", *map(self._at, operands))
         self._end("attention")
         return made
 
@@ -293,7 +313,7 @@ class Resident:
         """
         found = [self.reserve(dout.features) for _ in given]
         operands = *given, made.out, made.kept, dout, *found
-        self._run.launch("attention_delta", *map(self._at, operands))
+        self._launch("attention_delta", *map(self._at, operands))
         self._end("attention_delta")
         return found[0], found[1], found[2]
 
@@ -315,7 +335,7 @@ class Resident:
         place, losses = self._words(spread.view(np.float32)), self._reserve(1, 1)
         dlogits = self.reserve(logits.features)
         operands = logits, place, losses, dlogits
-        self._run.launch("cross_entropy", *map(self._at, operands))
+        self._launch("cross_entropy", *map(self._at, operands))
         self._end("cross_entropy")
         found = self.values(losses)[0]
         for one in (place, losses):
@@ -336,7 +356,7 @@ class Resident:
     def _take(self, found: NDArray[np.float32], first: int, dy: Activation) -> None:
         """Let sums of numbers of features leave by the ports."""
         plan, ports = self.plan, self.plan.edge.ports
-        self._run.launch("give", first, dy.panels)
+        self._launch("give", first, dy.panels)
         left = [0] * len(ports)
         for row in range(plan.rows):
             number, in_band = divmod(row, plan.band)
@@ -367,7 +387,7 @@ class Resident:
         """What a PE computes of its own values: one of the operands' shape."""
         result = self.reserve(operands[0].features)
         places = [self._at(one) for one in (*operands, result)]
-        self._run.launch(function, *places, result.panels * self.plan.tokens)
+        self._launch(function, *places, result.panels * self.plan.tokens)
         self._end(function)
         return result
 
@@ -397,17 +417,18 @@ class Resident:
         streamed = sum(entered), sum(left), ceil(max(most)), num_weights * plan.num_tokens
         self.passes.append(Pass(name, cycles, *streamed, self._busy_cycles(cycles), weights))
 
+    def _launch(self, function: str, *arguments: int) -> None:
+        """Begin a pass."""
+        if self.has_account:
+            self._busy = self._run.account().main.busy
+        self._run.launch(function, *arguments)
+
     def _busy_cycles(self, cycles: int) -> int | None:
-        """Of a core, since the last time."""
+        """Of a core in the last pass, the mean of all; its command is no part of it."""
         if not self.has_account:
             return None
-        before, self._busy = self._busy, int(self._run.account().main.busy.sum())
-        # The host's commands are no part of a pass.
-        return min(cycles, round((self._busy - before) / (self.plan.rows * self.plan.columns)))
-
-    @property
-    def _panel_words(self) -> int:
-        return _PLACE_WORDS * self.plan.tokens
+        busy = self._run.account().main.busy - self._busy
+        return min(cycles, round(float(busy.mean())))
 
     def _at(self, activation: Activation) -> int:
         return activation.first * self.plan.tokens

@@ -1,6 +1,6 @@
 """Predicted cycles of products whose activations rest, here and on other rectangles of PEs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import ceil
 from types import MappingProxyType
@@ -51,11 +51,11 @@ def _streamed(streams: WeightStreams, plan: ResidentPlan) -> StreamedPlan:
     """The plan of the same product by itself."""
     shape = (*streams.matrix.shape, plan.num_tokens)
     size = plan.rows, plan.columns, 1, plan.num_ports, plan.tokens, DEPTH
-    return StreamedPlan(shape, *size, plan.arch, Precision.F32, streams)
+    return StreamedPlan(shape, *size, plan.arch, streams.precision, streams)
 
 
 def on_rectangle(
-    passes: Iterable[tuple[Weights, str, int]],
+    passes: Sequence[tuple[Weights, str, int]],
     size: tuple[int, int],
     arch: Arch,
     tokens: Sequence[int],
@@ -70,7 +70,11 @@ def on_rectangle(
     """
     rows, columns = size
     ports = ceil(rows / len(OUT_COLORS))
-    plans = [ResidentPlan(rows, columns, of_pe * columns, ports, 1, arch) for of_pe in tokens]
+    precision = passes[0][0].streams.precision if passes else Precision.F32
+    plans = [
+        ResidentPlan(rows, columns, of_pe * columns, ports, 1, arch, precision=precision)
+        for of_pe in tokens
+    ]
     dealt = [
         (Weights.of(one.without_bias.matrix, plans[0], has_bias=one.has_bias), name, count)
         for one, name, count in passes

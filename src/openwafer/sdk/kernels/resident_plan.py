@@ -10,7 +10,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.generation import WORD_BYTES, Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.fabric import Edge, Port, Side
 from openwafer.sdk.kernels.precision import Precision
@@ -21,7 +21,7 @@ from openwafer.sdk.kernels.running import (
     known_arch,
 )
 from openwafer.sdk.kernels.sparse_tiles import Dealing, Ints, canonical, in_turns
-from openwafer.sdk.kernels.streamed import all_stored
+from openwafer.sdk.kernels.streamed import all_stored, summed_in_f32
 from openwafer.sdk.kernels.trees import best_tree, params_of
 from openwafer.sdk.kernels.weight_streams import WeightStreams
 
@@ -30,8 +30,6 @@ OUT_COLORS: Final = range(7, 15)
 """On which gradients of weights leave, one for each row of a port."""
 DEPTH: Final = 4
 """Outputs that a PE may have parts of, or gradients."""
-_SIMD: Final = 4
-"""Tokens of a PE are a multiple of it."""
 _ELEMENTARY_WORDS: Final = 135
 """Of ``<kernels/elementary>``."""
 _CODE_BYTES: Final = 12 * 1024
@@ -126,6 +124,7 @@ class ResidentPlan:
         norm: of layers, where they have one.
         heads: of attention, where there is one.
         num_classes: of a loss; 0 where there is none.
+        precision: of products with weights; all else is f32.
     """
 
     rows: int
@@ -137,11 +136,22 @@ class ResidentPlan:
     norm: Norm | None = None
     heads: Heads | None = None
     num_classes: int = 0
+    precision: Precision = Precision.F32
+
+    @property
+    def simd(self) -> int:
+        """What tokens of a PE are a multiple of."""
+        return 8 if self.precision.is_widened else 4
+
+    @property
+    def element_words(self) -> int:
+        """Words of memory of an element that products take."""
+        return self.precision.given.itemsize // WORD_BYTES
 
     @property
     def tokens(self) -> int:
         """Of a PE, with what is padded."""
-        return tile_length(self.num_tokens, self.columns, _SIMD)
+        return tile_length(self.num_tokens, self.columns, self.simd)
 
     @property
     def is_padded(self) -> bool:
@@ -162,6 +172,8 @@ class ResidentPlan:
     def buffer_bytes(self) -> int:
         """Bytes of a PE for code, parts of sums and gradients on their way."""
         waiting = 2 * (DEPTH * self.tokens + 1) + self.tokens
+        if self.precision.is_widened:
+            waiting += 2 * (self.tokens + 1) + (1 + 2 * self.own_features) * self.tokens
         if self.norm is not None:
             waiting += (self.panels_of(self.norm.num_features) + 2) * self.tokens
         if self.num_classes:
@@ -213,6 +225,7 @@ class ResidentPlan:
             "depth": DEPTH,
             "most_features": self.own_features,
             "arena_elements": self.num_panels * self.tokens,
+            "is_widened": self.precision.is_widened,
             **self._norm_params,
             "heads": heads.count,
             "head_size": heads.size,
@@ -291,6 +304,22 @@ def plan_resident(
     return plan
 
 
+def with_precision(plan: ResidentPlan, precision: str) -> ResidentPlan:
+    """The same rectangle, with products of another precision.
+
+    Args:
+        plan: of the rectangle.
+        precision: ``"f32"``, or ``"f16-f32"``, which rounds what products take to float16 and has
+            sums of float32.
+
+    Raises:
+        OpenwaferError: there is no such precision, or no room.
+    """
+    wider = replace(plan, precision=summed_in_f32(precision))
+    check_room(wider)
+    return wider
+
+
 def with_heads(plan: ResidentPlan, heads: Heads) -> ResidentPlan:
     """The same rectangle, whose program has attention.
 
@@ -307,7 +336,7 @@ def with_heads(plan: ResidentPlan, heads: Heads) -> ResidentPlan:
         raise error(
             "kernel-tokens",
             f"attention of {plan.num_tokens // plan.columns} tokens of a PE",
-            help=f"give each PE a multiple of {_SIMD} tokens",
+            help=f"give each PE a multiple of {plan.simd} tokens",
         )
     wider = replace(plan, heads=heads)
     check_room(wider)
@@ -388,14 +417,14 @@ class Weights:
             plan: of the rectangle.
             has_bias: whether a bias is added.
         """
-        matrix = canonical(all_stored(weight), Precision.F32)
+        matrix = canonical(all_stored(weight), plan.precision)
         outputs, features = matrix.shape
         by_features, by_outputs = in_turns(features, plan.rows), in_turns(outputs, plan.rows)
-        rest = plan.rows, plan.band, Precision.F32
+        rest = plan.rows, plan.band, plan.precision
         alone = WeightStreams(matrix, by_features, by_outputs, *rest)
         if not has_bias:
             return cls(alone, alone, has_bias)
-        ones = np.ones((outputs, 1), np.float32)
+        ones = np.ones((outputs, 1), matrix.dtype)
         both = scipy.sparse.csr_array(scipy.sparse.hstack([matrix, ones], format="csr"))
         place = np.append(by_features.place, by_features.length)
         # On the row of PEs that has the fewest weights.
@@ -429,8 +458,13 @@ class Weights:
         return values
 
     def places(self, first: int, panel_words: int) -> Ints:
-        """Of features in a PE's arena, in words; the ones lie in its first panel."""
-        places = (first + self.streams.by_features.place) * panel_words
+        """Of features in a PE's arena, in words; the ones lie at its begin.
+
+        Args:
+            first: of the first feature.
+            panel_words: of a feature's tokens.
+        """
+        places: Ints = first + self.streams.by_features.place * panel_words
         if self.has_bias:
             places[-1] = 0
         return places

@@ -300,9 +300,9 @@ def plan_streamed(
     Raises:
         OpenwaferError: W is not finite or of another type, or does not fit the fabric or a PE.
     """
-    generation, numbers = known_arch(arch), named_precision(precision)
+    generation, numbers = known_arch(arch), summed_in_f32(precision)
     check_rectangle(*size, generation)
-    _check(numbers, num_tokens, size, streaming)
+    _check(num_tokens, size, streaming)
     matrix = canonical(all_stored(w), numbers)
     folds = range(1, _MOST_FOLD + 1) if streaming.fold is None else (streaming.fold,)
     plans = [
@@ -321,15 +321,23 @@ def plan_streamed(
     return min(fitting, key=lambda plan: plan.cycles)
 
 
-def _check(
-    precision: Precision, num_tokens: int, size: tuple[int, int], streaming: Streaming
-) -> None:
+def summed_in_f32(name: str) -> Precision:
+    """A precision of streamed products by its name.
+
+    Raises:
+        OpenwaferError: there is none, or it has other sums.
+    """
+    precision = named_precision(name)
     if precision is Precision.F16:
         raise error(
             "kernel-precision",
             "precision is 'f16'; streamed weights are summed in f32",
             help="give 'f16-f32' or 'f32'",
         )
+    return precision
+
+
+def _check(num_tokens: int, size: tuple[int, int], streaming: Streaming) -> None:
     if num_tokens < 1:
         raise error("kernel-shape", f"{num_tokens} tokens", help="give 1 or more")
     fold = 1 if streaming.fold is None else streaming.fold

@@ -214,7 +214,7 @@ def make_workload(model: nn.Module, config: RunConfig, vocab_size: int) -> Workl
         model=model,
         batches=batches,
         loss_of=run,
-        autocast_dtype=config.precision.autocast_dtype,
+        autocast_dtype=config.autocast_dtype,
         allocation=keeping_freed_memory,
     )
     for method in config.methods():

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Final, Self
 
+import torch
 from torch import nn
 
 from openwafer import config as yaml_config
@@ -284,13 +285,7 @@ class RunConfig:
                 f"{fabric.columns} columns of PEs, and an evaluation's last batch may have one",
                 help="choose columns that divide the sequence length, or leave evaluate out",
             )
-        if self.precision is not Precision.FP32 or self.weights is not Weights.FP32:
-            raise InvalidFieldError(
-                "precision",
-                f"precision is {self.precision} with weights of {self.weights}; the fabric "
-                "computes fp32",
-                help="set both to fp32",
-            )
+        self._check_fabric_precision()
         if streaming.mode not in (None, Mode.STREAMED):
             raise InvalidFieldError(
                 "streaming",
@@ -303,6 +298,23 @@ class RunConfig:
                 "activations are offloaded, and those of the fabric stay there",
                 help="write keep or recompute",
             )
+
+    def _check_fabric_precision(self) -> None:
+        """See that losses are scaled where gradients become f16."""
+        wanted = Precision.FP32 if self.fabric.precision == "f32" else Precision.FP16
+        if self.precision is not wanted or self.weights is not Weights.FP32:
+            raise InvalidFieldError(
+                "precision",
+                f"precision is {self.precision} with weights of {self.weights}; the fabric "
+                f"computes {self.fabric.precision}",
+                help="set both to fp32, or weights to fp32, precision to fp16 for its loss scale, "
+                "and fabric.precision to f16-f32",
+            )
+
+    @property
+    def autocast_dtype(self) -> torch.dtype | None:
+        """Of the autocast that forwards run under; a fabric has none."""
+        return None if self.streaming.device == FABRIC else self.precision.autocast_dtype
 
     @property
     def tokens_of_piece(self) -> int:

@@ -118,7 +118,7 @@ class _Follower:
         # A copy of an owner's stage updates nothing.
         owns = bool(contract.shares) and systems.rank in contract.ownership.owners.values()
         updater.counts = begun.counts.copy() if owns else UpdateCounts(begun.counts.steps_applied)
-        context = StepContext(updater, device, config.precision.autocast_dtype, replicas)
+        context = StepContext(updater, device, config.autocast_dtype, replicas)
         self._store = store = self._open_store()
         self._execution = execute_by(contract, model, store, context)
         self._gradients = StepGradients(

@@ -31,7 +31,8 @@ class FabricOptions:
         rows: of PEs; features are dealt to them.
         columns: of PEs; the tokens of a micro-batch lie in them, so they divide those.
         generation: wse2 or wse3.
-        precision: f32 is all there is.
+        precision: of products with weights: f32, or f16-f32, which rounds what they take to f16 and
+            has sums of f32. All else is f32.
         ports: by which weights stream in; ``null`` takes the fewest.
         host: patterns of layers' names that torch computes on the host.
         account: book for each pass how long cores compute and wait; the simulator takes longer.
@@ -40,7 +41,7 @@ class FabricOptions:
     rows: int = 4
     columns: int = 4
     generation: Literal["wse2", "wse3"] = "wse3"
-    precision: Literal["f32"] = "f32"
+    precision: Literal["f32", "f16-f32"] = "f32"
     ports: int | None = None
     host: tuple[str, ...] = ()
     account: bool = False
