@@ -20,6 +20,7 @@ from openwafer.training.data.chats import (
     tools_of,
 )
 from openwafer.training.data.sources import DataSource, SourceKind, list_files
+from openwafer.training.data.streamed_rows import streamed_rows
 
 EXCERPT_CHARS = 60
 ROWS_AT_ONCE = 1024
@@ -73,7 +74,8 @@ def read_documents(source: DataSource) -> Iterator[Document]:
 def read_files(source: DataSource, files: Sequence[Path]) -> Iterator[Document]:
     """Yield the documents of ``files``, which ``list_files(source)`` gave."""
     is_empty = True
-    for file in files:
+    is_stream = source.kind is SourceKind.HUGGING_FACE_STREAM
+    for file in map(Path, source.paths) if is_stream else files:
         for document in _read_file(source, file):
             is_empty = False
             yield document
@@ -153,17 +155,30 @@ def _read_jsonl(file: Path, source: DataSource) -> Iterator[Document]:
                 continue
             origin = f"{file}:{row}"
             fields = _parse_line(_decode(raw, origin), origin)
-            for column in source.columns:
-                if column not in fields:
-                    raise error(
-                        "missing-field",
-                        f"{origin}: the object has no field '{column}'; it has "
-                        f"{', '.join(map(repr, fields)) or 'no fields'}",
-                        help=_other_column(
-                            column, fields, [n for n, v in fields.items() if is_chat(item_keys(v))]
-                        ),
-                    )
+            _require_fields(fields, source, origin)
             yield Document(_content(fields, source, origin), file, row, len(raw))
+
+
+def _require_fields(fields: Mapping[str, Any], source: DataSource, origin: str) -> None:
+    for column in source.columns:
+        if column not in fields:
+            raise error(
+                "missing-field",
+                f"{origin}: the object has no field '{column}'; it has "
+                f"{', '.join(map(repr, fields)) or 'no fields'}",
+                help=_other_column(
+                    column, fields, [n for n, v in fields.items() if is_chat(item_keys(v))]
+                ),
+            )
+
+
+def _read_stream(name: Path, source: DataSource) -> Iterator[Document]:
+    for row, fields in enumerate(streamed_rows(source), start=1):
+        origin = f"{name}: row {row}"
+        _require_fields(fields, source, origin)
+        content = _content(_without_nulls(fields), source, origin)
+        size = sum(len(str(fields[column]).encode()) for column in source.columns)
+        yield Document(content, name, row, size)
 
 
 def _other_column(column: str, fields: Iterable[str], chats: Sequence[str]) -> str:
@@ -369,5 +384,6 @@ _READERS: dict[SourceKind, Callable[[Path, DataSource], Iterator[Document]]] = {
     SourceKind.JSONL: _read_jsonl,
     SourceKind.PARQUET: _read_parquet,
     SourceKind.HUGGING_FACE: _read_arrow,
+    SourceKind.HUGGING_FACE_STREAM: _read_stream,
     SourceKind.STANDARD_LIBRARY: _read_python,
 }

@@ -28,6 +28,7 @@ class SourceKind(StrEnum):
     JSONL = "jsonl"
     PARQUET = "parquet"
     HUGGING_FACE = "hugging-face"
+    HUGGING_FACE_STREAM = "hugging-face-stream"
     STANDARD_LIBRARY = "standard-library"
 
 
@@ -38,13 +39,16 @@ class Learn(StrEnum):
     ALL = "all"
 
 
-_TABLES = (SourceKind.JSONL, SourceKind.PARQUET, SourceKind.HUGGING_FACE)
+_SAVED_OR_STREAMED = (SourceKind.HUGGING_FACE, SourceKind.HUGGING_FACE_STREAM)
+_TABLES = (SourceKind.JSONL, SourceKind.PARQUET, *_SAVED_OR_STREAMED)
 _OPTIONS: Mapping[str, tuple[object, tuple[SourceKind, ...]]] = {
     "column": ("text", _TABLES),
     "prompt_column": ("", _TABLES),
     "learn": (Learn.ANSWERS, _TABLES),
     "tools_column": ("", _TABLES),
-    "split": (_DEFAULT_SPLIT, (SourceKind.HUGGING_FACE,)),
+    "split": (_DEFAULT_SPLIT, _SAVED_OR_STREAMED),
+    "subset": ("", (SourceKind.HUGGING_FACE_STREAM,)),
+    "max_documents": (0, (SourceKind.HUGGING_FACE_STREAM,)),
     "separator": ("", (SourceKind.TEXT,)),
     "include_tests": (False, (SourceKind.STANDARD_LIBRARY,)),
 }
@@ -57,10 +61,12 @@ class DataSource:
 
     Attributes:
         kind: ``text`` (a file is a document), ``jsonl`` (a line is), ``parquet`` (a row is),
-            ``hugging-face`` (a row of a folder written by ``Dataset.save_to_disk``), or
+            ``hugging-face`` (a row of a folder written by ``Dataset.save_to_disk``),
+            ``hugging-face-stream`` (a row of what `datasets` streams), or
             ``standard-library`` (the sources of the running Python; a file is a document).
         paths: files, folders and globs, read in this order and sorted inside; ``**`` crosses
             folders. For ``hugging-face``, folders of saved datasets and globs of such; for
+            ``hugging-face-stream``, the name of one data set, or its folder; for
             ``standard-library``, globs inside the library, none means all of it.
         column: JSONL field or table column that holds the text, or the chat: a list of messages
             that have a role and a content.
@@ -68,7 +74,9 @@ class DataSource:
             empty where there is none.
         learn: ``answers``, which are the messages of the assistant and what stands in ``column``
             behind a prompt, or ``all``.
-        split: which split of a saved ``DatasetDict`` to read.
+        split: which split of a saved ``DatasetDict``, or of a stream, to read.
+        subset: which subset of a streamed data set.
+        max_documents: of a stream, whose end may be far, this many rows are read.
         tools_column: one that holds the tools of a row's chat, a list of objects or its JSON; empty
             where there is none.
         separator: for ``text``, cuts each file into documents; empty keeps files whole.
@@ -85,6 +93,8 @@ class DataSource:
     prompt_column: str = field(default="", repr=False)
     learn: Learn = field(default=Learn.ANSWERS, repr=False)
     tools_column: str = field(default="", repr=False)
+    subset: str = field(default="", repr=False)
+    max_documents: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -102,6 +112,23 @@ class DataSource:
                     help="leave it out, or choose another kind",
                 )
 
+        if self.kind is SourceKind.HUGGING_FACE_STREAM:
+            self._require_one_stream()
+
+    def _require_one_stream(self) -> None:
+        if len(self.paths) != 1:
+            raise InvalidFieldError(
+                "paths",
+                f"a source of kind '{self.kind}' streams one data set, and has {len(self.paths)}",
+                help="name one, for example paths: [allenai/c4]; a mix has several sources",
+            )
+        if self.max_documents < 1:
+            raise InvalidFieldError(
+                "max_documents",
+                f"expected at least 1 for kind '{self.kind}', found {self.max_documents}",
+                help="say how many rows are read, for example max_documents: 1000000",
+            )
+
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read."""
@@ -116,6 +143,8 @@ def list_files(source: DataSource) -> tuple[Path, ...]:
             found = [file for folder in folders for file in _saved_dataset(folder, source.split)]
         case SourceKind.STANDARD_LIBRARY:
             found = list(_standard_library(source))
+        case SourceKind.HUGGING_FACE_STREAM:
+            found = []
         case SourceKind.TEXT | SourceKind.JSONL | SourceKind.PARQUET:
             pattern = _FOLDER_GLOB[source.kind]
             found = [file for path in source.paths for file in _matches(path, pattern)]
@@ -129,6 +158,8 @@ def fingerprint(source: DataSource, files: Iterable[Path]) -> str:
         content += f" {source.prompt_column!r} {source.learn}"
     if source.tools_column:
         content += f" tools {source.tools_column!r}"
+    if source.kind is SourceKind.HUGGING_FACE_STREAM:
+        content += f" {source.subset!r} {source.max_documents}"
     digest = xxhash.xxh3_128(content.encode())
     for file in files:
         status = file.stat()

@@ -353,8 +353,9 @@ def prepare_data(config: RunConfig, folder: RunFolder, notify: Notify) -> TokenD
     tokens = config.data.folder or folder.data
 
     def report(progress: Preparation) -> None:
-        share = progress.done_bytes / max(progress.total_bytes, 1)
-        notify(f"{progress.stage}: {progress.num_documents} documents, {share:.0%}")
+        total = progress.total_bytes
+        share = f", {progress.done_bytes / total:.0%}" if total else ""
+        notify(f"{progress.stage}: {progress.num_documents} documents{share}")
 
     return prepare(preparation, tokens, report)
 
