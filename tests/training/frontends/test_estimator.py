@@ -178,3 +178,14 @@ def test_checkpoints_are_evaluated_on_the_way_and_training_has_its_bits(
     assert seen == steps
     assert differing(weights_of(found, list(plain.weights)), plain.weights) == []
     assert results == found.evaluate(held_out)
+
+
+def test_labels_of_int32_are_long_as_losses_of_torch_want_them(tmp_path: Path) -> None:
+    def model_fn(features: torch.Tensor, labels: torch.Tensor, mode: str) -> EstimatorSpec:
+        head = torch.nn.Linear(4, 4)
+        loss = torch.nn.functional.cross_entropy(head(features), labels)
+        return EstimatorSpec(mode, loss=loss, train_op=torch.optim.SGD(head.parameters(), lr=0.1))
+
+    # tf.data gives such integers.
+    batch = (torch.ones(2, 4), torch.ones(2, dtype=torch.int32))
+    assert CerebrasEstimator(model_fn, tmp_path).train(lambda: [batch]).latest_checkpoint()

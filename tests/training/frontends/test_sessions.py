@@ -94,6 +94,16 @@ def test_a_model_that_returns_integers_alone_streams_to_be_evaluated(is_trained:
     assert all(map(torch.equal, found, plain))
 
 
+def test_labels_of_int32_are_long_as_losses_of_torch_want_them() -> None:
+    cbtorch.initialize(device_memory="200KiB")
+    model = cbtorch.module(nn.Linear(4, 4).eval())
+    batch = (torch.randn(2, 4), torch.ones(2, dtype=torch.int32), torch.ones(2, dtype=torch.int16))
+    with cbtorch.Session(loader := cbtorch.dataloader([batch]), "eval"):
+        for features, labels, others in loader:
+            assert nn.functional.cross_entropy(model(features), labels).isfinite()
+            assert others.dtype is torch.int16
+
+
 def test_evaluation_behind_training_sees_the_trained_weights() -> None:
     assert SessionScript().train().evaluate() == Script().train().evaluate()
 

@@ -9,7 +9,7 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.frontends.estimator.functions import call_with, place_of
-from openwafer.training.frontends.scripts.batches import require_iterable
+from openwafer.training.frontends.scripts.batches import require_iterable, with_long_integers
 from openwafer.training.torch_private import pytree
 
 
@@ -59,7 +59,7 @@ def batches_of(
 def _checked(source: Iterable[Any], where: str) -> Iterator[Batch]:
     first: list[tuple[str, torch.Tensor]] | None = None
     for number, one in enumerate(source, start=1):
-        batch = _batch_of(one, where)
+        batch = with_long_integers(_batch_of(one, where))
         leaves = [
             (pytree.keystr(path), leaf)
             for path, leaf in pytree.tree_flatten_with_path(tuple(batch))[0]

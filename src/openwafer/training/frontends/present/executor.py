@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -16,7 +15,6 @@ from openwafer.training.frontends.present import backends
 from openwafer.training.frontends.present.loader import DataLoader
 from openwafer.training.frontends.present.rates import RateTracker
 from openwafer.training.frontends.scripts.program import kind_of
-from openwafer.training.torch_private import pytree
 
 __all__ = ["DataExecutor", "Profiler", "current_executor"]
 
@@ -119,8 +117,8 @@ class DataExecutor:
             # The range first: no batch is asked for behind the last step.
             for step, batch in zip(range(self.num_steps), self._batches(), strict=False):
                 self.iteration = step
-                brought = backend.program.brought(batch)
-                yield _with_long_integers(brought) if backend.is_csx else brought
+                program = backend.program
+                yield (program.brought_to_machine if backend.is_csx else program.brought)(batch)
                 self.profiler.rate_tracker.add(self.dataloader.batch_size or 0)
                 self._end_step()
 
@@ -232,13 +230,6 @@ def current_executor() -> DataExecutor:
             help="call it inside the loop: for batch in executor",
         )
     return found
-
-
-def _with_long_integers(batch: Any) -> Any:
-    """A batch for the vendor's machine, whose losses take labels of int32; torch's do not."""
-    return pytree.tree_map_only(
-        torch.Tensor, lambda t: t.long() if t.dtype is torch.int32 else t, batch
-    )
 
 
 def _num_steps(dataloader: DataLoader, asked: int | None) -> int:

@@ -1,8 +1,11 @@
 """What a script gives as its batches."""
 
+from typing import Any
+
 import torch
 
 from openwafer.diagnostics import error
+from openwafer.training.torch_private import pytree
 
 
 def require_iterable(batches: object, code: str, what: str) -> None:
@@ -25,3 +28,14 @@ def require_iterable(batches: object, code: str, what: str) -> None:
             f"{what}, and got a {kind.__name__}",
             help="give a torch.utils.data.DataLoader, or a list of batches",
         )
+
+
+def with_long_integers(batch: Any) -> Any:
+    """A batch of int32, as losses of the vendor's machine take labels, with the int64 of torch's.
+
+    Args:
+        batch: tensors, in any structure.
+    """
+    return pytree.tree_map_only(
+        torch.Tensor, lambda t: t.long() if t.dtype is torch.int32 else t, batch
+    )

@@ -35,7 +35,7 @@ class DataLoader:
             return
         for batch in self._loader:
             session.begin_step()
-            yield running.brought(batch)
+            yield running.brought_to_machine(batch)
             session.mark_step()
 
     def __len__(self) -> int:
