@@ -95,7 +95,8 @@ def test_factors_are_numpys() -> None:
 
 @pytest.mark.parametrize("arch", ["wse2", "wse3"])
 @pytest.mark.parametrize(
-    ("factors", "order", "size"), [("lu", 16, (4, 4)), ("cholesky", 36, (3, 3))]
+    ("factors", "order", "size"),
+    [("lu", 16, (4, 4)), ("cholesky", 36, (3, 3)), ("lu", 150, (2, 3))],
 )
 def test_factors_take_what_their_plan_says(
     factors: str, order: int, size: tuple[int, int], arch: str

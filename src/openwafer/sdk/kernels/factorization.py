@@ -18,6 +18,7 @@ from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     DESCRIPTOR_CYCLES,
     LOOK_CYCLES,
+    ROWS_APART,
     Result,
     check_finite,
     check_memory,
@@ -148,13 +149,22 @@ class FactorizationPlan:
         """Cycles of the products of a step on each PE that has some; the first column has k."""
         counts = num_columns.copy()
         counts[0] -= 1
+        # Of the tile's columns those behind column k; of the others all.
+        turns = counts + [self._num_meeting(count) for count in counts]
         timing = GENERATIONS[self.arch].timing
         around = np.full(len(counts), _PRODUCT_CYCLES[0] + timing.loop_cycles + _OPERATION_CYCLES)
         around[0] += _PRODUCT_CYCLES[1] - _PRODUCT_CYCLES[0]
-        taken = counts * (num_rows[:, None] + around) + _UPDATE_CYCLES
+        taken = turns * num_rows[:, None] + counts * around + _UPDATE_CYCLES
         if self.factors is Factors.CHOLESKY:
             taken = taken + counts + _SCALING_CYCLES + _OPERATION_CYCLES + timing.drain_cycles
         return np.where((num_rows[:, None] > 0) & (counts > 0), taken, 0)
+
+    def _num_meeting(self, last: int) -> int:
+        """How many of the last columns of a tile are read in turns with column k of L."""
+        rows, columns = self.tile
+        # Both arrays begin at a row of memory; elements of the second are one further.
+        apart = np.arange(columns - last, columns) * rows - 1
+        return int((apart % ROWS_APART == 0).sum())
 
     @takes_arrays
     def run(self, a: NDArray[Any], *, check: bool = False) -> Result:

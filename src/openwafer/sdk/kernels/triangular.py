@@ -17,6 +17,7 @@ from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     LOOK_CYCLES,
     MEMORY_BYTES,
+    ROWS_APART,
     Result,
     check_finite,
     check_memory,
@@ -39,8 +40,6 @@ _FEW_COLUMNS: Final = 16
 """Of B, from which on their loop is not unrolled."""
 _PRODUCT_CYCLES: Final = (17, 17)
 """Around the product for a column of B, where their loop is unrolled, and beside its turn else."""
-_MEETING: Final = 4
-"""Elements so far apart, or a multiple, are read in turns: two rows of memory."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class TriangularPlan:
         """
         rows, _, width = self.tile
         apart = (column * rows - (not has_row) for column in range(width))
-        return width + sum(one % _MEETING == 0 for one in apart)
+        return width + sum(one % ROWS_APART == 0 for one in apart)
 
     @property
     def num_roundings(self) -> int:
