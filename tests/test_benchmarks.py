@@ -15,6 +15,7 @@ QUICKEST: dict[str, str] = {
     "bench_codegen.py": "--repeats 1",
     "bench_compile.py": "",
     "bench_comptime.py": "--scale 0.02",
+    "bench_depth.py": "--width 16 --layers 2 --batch 2 --tokens 8 --steps 1 --train 1 --keys 1100",
     "bench_disk.py": "--folder . --records 2 --parameters 1048576 --rounds 1",
     "bench_experts.py": "--experts 8 --tokens 4 --width 64 --layers 2 --steps 2",
     "bench_fabric.py": "--size 8 --threads 1 2",

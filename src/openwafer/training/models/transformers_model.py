@@ -15,6 +15,10 @@ from torch import nn
 
 from openwafer.config import convert_fields
 from openwafer.diagnostics import did_you_mean, error
+from openwafer.training.models.sparse_attention import (
+    is_sparse_attention,
+    register_sparse_attention,
+)
 
 
 class Task(StrEnum):
@@ -77,6 +81,9 @@ def build_transformers_model(description: TransformersModel) -> nn.Module:
     model_class = find_class(description.architecture, description.task)
     require_known_keys(model_class.config_class, description.config)
     _require_sizes(description.config)
+    attention = description.config.get("attn_implementation")
+    if is_sparse_attention(attention):
+        register_sparse_attention(attention)
     try:
         # The library writes into the nested mappings it is given.
         config = model_class.config_class(**copy.deepcopy(dict(description.config)))

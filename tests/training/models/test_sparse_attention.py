@@ -1,0 +1,98 @@
+"""Sparse attention is dense attention under the mask of its pattern, for less work."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.models import Task, TransformersModel, build
+from openwafer.training.models.sparse_attention import pattern_of, sparse_attention
+
+TOKENS = 100
+SEES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sliding-40": lambda query, key: query - key < 40,
+    "strided-16": lambda query, key: (query // 16 == key // 16) | (key % 16 == 15),
+    "blocks-16-2-1": lambda query, key: (query // 16 - key // 16 <= 2) | (key < 16),
+}
+SIZES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 50}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+def mask_of(name: str) -> Tensor:
+    query, key = torch.arange(TOKENS)[:, None], torch.arange(TOKENS)
+    return (key <= query) & SEES[name](query, key)
+
+
+def drawn(num_heads: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(2, num_heads, TOKENS, 8, generator=generator).requires_grad_()
+
+
+@pytest.mark.parametrize("name", SEES)
+@pytest.mark.parametrize("num_queries", [TOKENS, 1, 37])
+def test_it_is_dense_attention_under_its_mask(name: str, num_queries: int) -> None:
+    query, key, value = drawn(4, 0), drawn(2, 1), drawn(2, 2)
+    last = query[:, :, -num_queries:]
+    found = sparse_attention(pattern_of(name), last, (key, value))
+    expected = F.scaled_dot_product_attention(
+        last, key, value, attn_mask=mask_of(name)[-num_queries:], enable_gqa=True
+    )
+    torch.testing.assert_close(found, expected)
+    gradients = [
+        torch.autograd.grad(out.square().sum(), (query, key, value)) for out in (found, expected)
+    ]
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("name", SEES)
+def test_padding_is_hidden_besides(name: str) -> None:
+    query, key, value = drawn(2, 0), drawn(2, 1), drawn(2, 2)
+    # The first key of a row stays, so that no query sees none.
+    is_token = torch.rand(2, 1, 1, TOKENS, generator=torch.Generator().manual_seed(3)) < 0.8
+    seen = (is_token | torch.eye(TOKENS, dtype=torch.bool)).expand(2, 1, TOKENS, TOKENS)
+    found = sparse_attention(pattern_of(name), query, (key, value), seen)
+    expected = F.scaled_dot_product_attention(query, key, value, attn_mask=mask_of(name) & seen)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", SEES)
+def test_work_grows_with_the_pattern(name: str) -> None:
+    key = torch.randn(1, 1, 2048, 8)
+    with FlopCounterMode(display=False) as sparse:
+        sparse_attention(pattern_of(name), key, (key, key))
+    assert sparse.get_total_flops() < 0.06 * 4 * 2048 * 2048 * 8
+
+
+@pytest.mark.parametrize("architecture", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
+def test_a_model_of_the_library_takes_it_by_name(architecture: str) -> None:
+    sizes = SIZES | HEADS if architecture == "llama" else {"n_embd": 32, "n_layer": 2, "n_head": 4}
+    dense, sparse, all_of_it = (
+        build(TransformersModel(architecture, config={**sizes, "vocab_size": 50, **more}), 0).eval()
+        for more in (
+            {},
+            {"attn_implementation": "sliding-8"},
+            {"attn_implementation": "sliding-99"},
+        )
+    )
+    ids = torch.randint(50, (2, 64), generator=torch.Generator().manual_seed(0))
+    whole = dense(ids).logits
+    torch.testing.assert_close(all_of_it(ids).logits, whole)
+    torch.testing.assert_close(sparse(ids).logits[:, :8], whole[:, :8])
+    assert not torch.allclose(sparse(ids).logits[:, 8:], whole[:, 8:])
+
+
+@pytest.mark.parametrize("name", ["sliding-0", "strided-x", "blocks-16-2", "sliding-8-8"])
+def test_a_pattern_that_is_none_is_told(name: str) -> None:
+    with pytest.raises(OpenwaferError, match=f"no sparse attention is called '{name}'"):
+        build(TransformersModel("llama", config={"attn_implementation": name}), 0)
+
+
+def test_a_model_that_sees_tokens_behind_is_refused() -> None:
+    config = {"attn_implementation": "sliding-8", **SIZES, "num_attention_heads": 4}
+    model = build(TransformersModel("bert", Task.MASKED_LM, config), 0)
+    with pytest.raises(OpenwaferError, match="sees tokens behind, and sparse attention sees none"):
+        model(torch.zeros(1, 16, dtype=torch.long))
