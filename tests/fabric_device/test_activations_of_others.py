@@ -183,6 +183,34 @@ def test_a_loss_of_some_tokens_is_torchs(fabric: Fabric) -> None:
     assert loss_of(fabric) == pytest.approx(loss_of(None), rel=1e-6)
 
 
+class Headed(nn.Linear):
+    """Attention of some heads to its own outputs, of one sample."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__(8, 8)
+        self.heads = heads
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x).view(1, -1, self.heads, 8 // self.heads).transpose(1, 2)
+        out = nn.functional.scaled_dot_product_attention(y, y, y, is_causal=True)
+        return out.transpose(1, 2).reshape(-1, 8)
+
+
+@pytest.mark.slow
+def test_heads_of_two_shapes_are_torchs_and_load_a_program_each_time(fabric: Fabric) -> None:
+    def stepped(backend: Fabric | None) -> list[Tensor]:
+        model = built(lambda: Headed(2), lambda: Headed(1), linear(8, WIDTH))
+        x = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with on(model, optimizer, backend):
+            nn.functional.cross_entropy(model(x), torch.arange(8) % WIDTH).backward()
+            optimizer.step()
+        return [parameter.detach() for parameter in model.parameters()]
+
+    torch.testing.assert_close(stepped(fabric), stepped(None))
+    assert fabric.report().loads > 3
+
+
 class Entries(nn.Module):
     """Embeddings of a few ids, by the function."""
 
