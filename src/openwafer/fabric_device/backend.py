@@ -107,6 +107,7 @@ class Fabric:
     def report(self) -> FabricReport:
         """What was done up to now."""
         options, account = self.options, self.account
+        words = account.words_on, account.words_off
         return FabricReport(
             rows=options.rows,
             columns=options.columns,
@@ -117,6 +118,7 @@ class Fabric:
             host_calls=dict(account.host_calls),
             memory_bytes=account.memory_bytes,
             loads=account.loads,
+            copy_cycles=self._plan(options.columns).copy_cycles(*words),
             outlook=account.tally.outlook(options.rows, options.columns, options.generation),
         )
 

@@ -33,6 +33,8 @@ class Account:
     copies_on: int = 0
     copies_off: Counter[str] = field(default_factory=Counter)
     host_calls: Counter[str] = field(default_factory=Counter)
+    words_on: int = 0
+    words_off: int = 0
     loads: int = 0
     memory_bytes: int = 0
     layer: str = ""
@@ -186,6 +188,9 @@ class Wafer:
         for one in self.resident.passes:
             account.tally.add(account.layer, one, plan)
         self.resident.passes.clear()
+        account.words_on += self.resident.words_on
+        account.words_off += self.resident.words_off
+        self.resident.words_on = self.resident.words_off = 0
         used = plan.buffer_bytes + 4 * plan.tokens * self.resident.used_panels
         account.memory_bytes = max(account.memory_bytes, used)
 

@@ -36,11 +36,15 @@ class Resident:
         plan: of the rectangle.
         has_account: whether it is booked what cores do, which takes the simulator longer.
         passes: what they took, in their order.
+        words_on: that the host has copied onto PEs.
+        words_off: that it has copied off them.
     """
 
     plan: ResidentPlan
     has_account: bool = False
     passes: list[Pass] = field(default_factory=list)
+    words_on: int = 0
+    words_off: int = 0
 
     def __post_init__(self) -> None:
         plan = self.plan
@@ -54,8 +58,7 @@ class Resident:
         """Run the plan's program with what lies at the begin of its arena."""
         plan = self.plan
         self._run = program.run(replace(QUIET, edge=plan.edge), account=self.has_account)
-        self._run.launch("look", 0)
-        self._run.write("window", arena)
+        self._write(0, arena)
 
     def become(self, plan: ResidentPlan) -> None:
         """Load another program of the rectangle; what is held is copied off and on again.
@@ -75,8 +78,7 @@ class Resident:
             )
         # Before the old run is closed: what does not compile leaves it as it is.
         program = compiled("resident", plan.arch, plan.params)
-        self._run.launch("look", 0)
-        arena = self._run.read("window", used * self.plan.tokens)
+        arena = self._read(0, used * self.plan.tokens)
         self.close()
         kept = [span for span in self._free if sum(span) < before]
         self._free = [*kept, (used, plan.num_panels - used)]
@@ -153,8 +155,7 @@ class Resident:
     def values(self, activation: Activation) -> NDArray[np.float32]:
         """Copy values off the wafer: (features, tokens)."""
         plan, panels = self.plan, activation.panels
-        self._run.launch("look", self._at(activation))
-        spread = self._run.read("window", panels * plan.tokens)
+        spread = self._read(self._at(activation), panels * plan.tokens)
         shape = plan.rows, plan.columns, panels, plan.tokens
         own = spread.reshape(shape)[..., : plan.num_tokens // plan.columns]
         dealt = own.transpose(0, 2, 1, 3).reshape(plan.rows, panels, plan.num_tokens)
@@ -349,9 +350,21 @@ class Resident:
         """Room with words of each PE: (rows, columns, words)."""
         panels = ceil(spread.shape[2] / self.plan.tokens)
         held = self._reserve(panels, panels * self.plan.rows)
-        self._run.launch("look", self._at(held))
-        self._run.write("window", spread)
+        self._write(self._at(held), spread)
         return held
+
+    def _write(self, first: int, words: NDArray[np.float32]) -> None:
+        """Copy words onto all PEs, from an element of the arena on."""
+        self.words_on += words.size
+        self._run.launch("look", first)
+        self._run.write("window", words)
+
+    def _read(self, first: int, count: int) -> NDArray[np.float32]:
+        """Copy words off all PEs: (rows, columns, words)."""
+        self._run.launch("look", first)
+        words: NDArray[np.float32] = self._run.read("window", count)
+        self.words_off += words.size
+        return words
 
     def _take(self, found: NDArray[np.float32], first: int, dy: Activation) -> None:
         """Let sums of numbers of features leave by the ports."""

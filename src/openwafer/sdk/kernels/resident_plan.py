@@ -213,6 +213,16 @@ class ResidentPlan:
             )
         )  # fmt: skip
 
+    def copy_cycles(self, words_on: int, words_off: int) -> int:
+        """In which words that the host copies would pass the ports, if nothing else took time."""
+        edge, port = self.edge, self.edge.ports[0]
+        ways = (words_on, True), (words_off, False)
+        of_ports = (
+            words / (edge.rate(port, self.arch, is_into=is_into) * len(edge.ports))
+            for words, is_into in ways
+        )
+        return sum(map(ceil, of_ports))
+
     @property
     def params(self) -> dict[str, Param]:
         """Of its program."""
