@@ -535,8 +535,10 @@ class Executor:
         return next((layer for layer in layers if layer.name == wanted), layers[0])
 
     def _run_to_compute(self) -> None:
-        for action in self._walk.to_compute():
-            self._do(action)
+        # Memory that is lent is there at once, so nothing is lent before it is known to be used.
+        if not (self._routes.is_forecast and self.link.lends_memory):
+            for action in self._walk.to_compute():
+                self._do(action)
         self.link.advance(self._walk.position)
 
     def _do(self, action: Action) -> None:

@@ -27,6 +27,9 @@ class Routes:
     Args:
         split: the model's layers.
         trained: names of the parameters that may get a gradient.
+
+    Attributes:
+        is_forecast: whether what is left of the pass under way is foreseen, and not known.
     """
 
     def __init__(self, split: Partition, trained: Collection[str]) -> None:
@@ -38,7 +41,7 @@ class Routes:
         self._forecasts: dict[bool, Forecast] = {}
         # Of the pass under way, as the plan has it; none where it is walked whatever comes.
         self._schedule: Schedule | None = None
-        self._is_graded = False
+        self._is_graded = self.is_forecast = False
         self._made: dict[object, Schedule] = {}
 
     def follow(self, plan: StepPlan) -> None:
@@ -56,6 +59,7 @@ class Routes:
         self._schedule = schedule if self._sizes else None
         self._is_graded = torch.is_grad_enabled()
         forecast = self._forecasts.get(self._is_graded)
+        self.is_forecast = schedule is not None and forecast is not None
         if schedule is None or forecast is None:
             return schedule
         calls = forecast.calls_behind(None)
@@ -76,6 +80,7 @@ class Routes:
         if schedule is None:
             return None
         forward: tuple[str, ...] = ()
+        self.is_forecast = kind is Kind.FORWARD
         if kind is Kind.BACKWARD:
             gone_back = set(log.backward)
             left = [name for index, name in enumerate(log.visits) if index not in gone_back]
@@ -92,7 +97,7 @@ class Routes:
         forecast = self._forecasts.get(self._is_graded)
         if self._schedule is not None and log is not None and forecast is not None:
             forecast.learn(log.visits)
-        self._schedule = None
+        self._schedule, self.is_forecast = None, False
 
     def _forecast(self, schedule: Schedule) -> Forecast:
         """The forecast of such passes, which begins with what the plan has seen."""
