@@ -72,6 +72,8 @@ def test_activations_stay_on_the_wafer_between_layers(fabric: Fabric) -> None:
     assert {passes[layer, "gradient"].left for layer in "024"} == {96, 128, 54}
     assert "4      gradient" in report.table()
     assert 0.01 < report.utilisation < 1
+    own = next(one for one in report.outlook if (one.rows, one.tokens) == (2, 8))
+    assert own.cycles == sum(one.predicted_cycles for one in report.passes)
     assert 12 * 1024 < report.memory_bytes < 48 * 1024
 
 

@@ -1,5 +1,6 @@
 """Adds passes up by layer and kind, and predicts them for other rectangles."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,13 +20,13 @@ class Tally:
     """Passes by layer and kind, in the order of the first ones."""
 
     sums: dict[tuple[str, str], LayerPass] = field(default_factory=dict)
-    _weights: dict[tuple[str, str], Weights] = field(default_factory=dict)
+    _counts: Counter[tuple[Weights, str]] = field(default_factory=Counter)
 
     def add(self, layer: str, one: Pass, plan: ResidentPlan) -> None:
         """Count a pass of a plan's program."""
         key, predicted = (layer, one.name), 0
         if one.weights is not None:
-            self._weights[key] = one.weights
+            self._counts[one.weights, one.name] += 1
             predicted = product_cycles(one.weights, plan)[one.name]
         streamed = one.stream_cycles, one.entered, one.left, one.multiply_adds
         made = LayerPass(*key, 1, one.cycles, *streamed, predicted, one.busy_cycles)
@@ -36,11 +37,8 @@ class Tally:
         return tuple(self.sums.values())
 
     def outlook(self, rows: int, columns: int, generation: str) -> tuple[Outlook, ...]:
-        """Products with weights on this rectangle and on a CS-2, by tokens of a PE.
-
-        Of weights whose pattern changes it is the last one.
-        """
-        passes = [(one, key[1], self.sums[key].count) for key, one in self._weights.items()]
+        """Products with weights on this rectangle and on a CS-2, by tokens of a PE."""
+        passes = [(*key, count) for key, count in self._counts.items()]
         sizes = ((rows, columns), Arch(generation)), (_CS2, Arch.WSE2)
         return tuple(
             Outlook(*size, arch, tokens, one.cycles, one.multiply_adds)

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
 from openwafer.sdk.kernels import StreamedPlan, Streaming
+from openwafer.sdk.kernels.precision import Precision
+from openwafer.sdk.kernels.sparse_tiles import in_turns
+from openwafer.sdk.kernels.weight_streams import WeightStreams
 
 PATTERNS = ("even", "power law", "empty rows and columns", "a dense row", "empty")
 SHARES = (0.0, 0.5, 0.9, 0.99, 0.999)
@@ -156,3 +159,13 @@ def test_activations_of_another_shape_or_type_are_refused() -> None:
         kernels.plan_streamed(w, 2, (1, 1)).forward(np.ones((4, 3), np.float32))
     with pytest.raises(OpenwaferError, match="1 of the 8 values of X are infinite"):
         kernels.streamed_gemm(w, np.array([[np.inf, 1]] + 3 * [[1, 1]], np.float32), (1, 1))
+
+
+@pytest.mark.parametrize(("rows", "band"), [(1, 1), (5, 1), (7, 3), (8, 8), (9, 4)])
+def test_wavelets_of_a_port_are_counted_as_they_enter(rows: int, band: int) -> None:
+    drawn = np.random.default_rng(rows)
+    w = scipy.sparse.csr_array((drawn.random((11, 30)) > 0.6).astype(np.float32))
+    streams = WeightStreams(w, in_turns(30, rows), in_turns(11, rows), rows, band, Precision.F32)
+    for of_weight in (1, 2):
+        entering = streams.of_ports(np.zeros((w.nnz, of_weight), np.uint32))
+        assert streams.num_wavelets(of_weight) == max(len(words) for words, _ in entering)

@@ -31,6 +31,10 @@ def product_cycles(weights: Weights, plan: ResidentPlan) -> Mapping[str, int]:
 
     They are those of the PEs, or of the ports where these take longer.
     """
+    return _cycles(weights, plan)
+
+
+def _cycles(weights: Weights, plan: ResidentPlan) -> Mapping[str, int]:
     own, alone = (_streamed(one, plan) for one in (weights.streams, weights.without_bias))
     rate = own.edge.rate(own.edge.ports[0], own.arch, is_into=True)
     places = ceil(own.streams.num_wavelets(1) / rate)
@@ -43,8 +47,7 @@ def product_cycles(weights: Weights, plan: ResidentPlan) -> Mapping[str, int]:
 
 def _more(plan: StreamedPlan, name: str) -> int:
     of_weight, of_output = _MORE_CYCLES[name]
-    with_weights = int((plan.streams.counts > 0).sum(axis=1).max())
-    return plan.pass_cycles(of_weight, 0) + of_output * with_weights
+    return plan.pass_cycles(of_weight, 0) + of_output * plan.streams.most_outputs
 
 
 def _streamed(streams: WeightStreams, plan: ResidentPlan) -> StreamedPlan:
@@ -75,17 +78,18 @@ def on_rectangle(
         ResidentPlan(rows, columns, of_pe * columns, ports, 1, arch, precision=precision)
         for of_pe in tokens
     ]
-    dealt = [
-        (Weights.of(one.without_bias.matrix, plans[0], has_bias=one.has_bias), name, count)
-        for one, name, count in passes
-    ]
-    return [
-        Pass(
-            "products",
-            sum(count * product_cycles(one, plan)[name] for one, name, count in dealt),
-            multiply_adds=sum(
-                count * one.of_pass(name).matrix.nnz * plan.num_tokens for one, name, count in dealt
-            ),
-        )
-        for plan in plans
-    ]
+    cycles, products = [0] * len(plans), [0] * len(plans)
+    of_weights: dict[Weights, list[tuple[str, int]]] = {}
+    for weights, name, count in passes:
+        of_weights.setdefault(weights, []).append((name, count))
+    # One after the other: of a wafer's rows a pattern takes megabytes.
+    for weights, own in of_weights.items():
+        alone = weights.without_bias.matrix
+        dealt = Weights.of(alone, plans[0], has_bias=weights.has_bias)
+        for number, plan in enumerate(plans):
+            found = _cycles(dealt, plan)
+            for name, count in own:
+                cycles[number] += count * found[name]
+                products[number] += count * dealt.of_pass(name).matrix.nnz * plan.num_tokens
+    sums = zip(cycles, products, strict=True)
+    return [Pass("products", taken, multiply_adds=done) for taken, done in sums]

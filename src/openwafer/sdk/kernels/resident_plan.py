@@ -1,7 +1,7 @@
 """A rectangle of PEs that keeps a network's activations, and the weights that stream to it."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import ceil
 from typing import Any, Final, Self
 
@@ -203,15 +203,7 @@ class ResidentPlan:
     @property
     def edge(self) -> Edge:
         """Its ports, the first rows of PEs of all bands."""
-        return Edge(
-            tuple(
-                Port(
-                    f"weights {y}", 0, y, Side.WEST, into=(_IN_COLOR,),
-                    out=tuple(OUT_COLORS[: min(self.band, self.rows - y)]),
-                )
-                for y in range(0, self.rows, self.band)
-            )
-        )  # fmt: skip
+        return _edge(self.rows, self.band)
 
     def copy_cycles(self, words_on: int, words_off: int) -> int:
         """In which words that the host copies would pass the ports, if nothing else took time."""
@@ -260,6 +252,19 @@ class ResidentPlan:
     def panels_of(self, features: int) -> int:
         """Panels of a PE that an activation takes."""
         return ceil(features / self.rows)
+
+
+@lru_cache
+def _edge(rows: int, band: int) -> Edge:
+    return Edge(
+        tuple(
+            Port(
+                f"weights {y}", 0, y, Side.WEST, into=(_IN_COLOR,),
+                out=tuple(OUT_COLORS[: min(band, rows - y)]),
+            )
+            for y in range(0, rows, band)
+        )
+    )  # fmt: skip
 
 
 def plan_resident(

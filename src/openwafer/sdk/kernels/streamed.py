@@ -1,6 +1,7 @@
 """Products whose weights stream in over the edge, while activations stay on the wafer."""
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import ceil
 from typing import Any, Final
 
@@ -158,10 +159,7 @@ class StreamedPlan:
             of_output: cycles of an output.
         """
         outputs = _PORT_OUTPUTS if self.streams.band > 1 else self.depth
-        counts = self.streams.counts
-        begins = np.arange(0, self.streams.num_outputs, outputs)
-        most = int(np.add.reduceat(counts, begins, axis=1).max(axis=0).sum())
-        return most * of_weight + self.streams.num_outputs * of_output
+        return self.streams.most_weights(outputs) * of_weight + self.streams.num_outputs * of_output
 
     @property
     def stream_cycles(self) -> int:
@@ -186,8 +184,7 @@ class StreamedPlan:
     @property
     def edge(self) -> Edge:
         """Its ports, the first rows of PEs of all bands."""
-        firsts = range(0, self.rows, self.streams.band * self.fold)
-        return Edge(tuple(Port(f"weights {y}", 0, y, Side.WEST, into=(_COLOR,)) for y in firsts))
+        return _edge(self.rows, self.streams.band * self.fold)
 
     @property
     def num_roundings(self) -> int:
@@ -319,6 +316,12 @@ def plan_streamed(
         )
         check_memory(least.memory_bytes, what)
     return min(fitting, key=lambda plan: plan.cycles)
+
+
+@lru_cache
+def _edge(rows: int, step: int) -> Edge:
+    firsts = range(0, rows, step)
+    return Edge(tuple(Port(f"weights {y}", 0, y, Side.WEST, into=(_COLOR,)) for y in firsts))
 
 
 def summed_in_f32(name: str) -> Precision:

@@ -113,31 +113,51 @@ class WeightStreams:
         """
         return [self._of_port(words, first) for first in range(0, self.rows, self.band)]
 
+    def most_weights(self, num_outputs: int) -> int:
+        """Non-zeros of the rows of PEs that have most of so many outputs each time, added up."""
+        key = "weights", num_outputs
+        if key not in self._sums:
+            begins = np.arange(0, self.num_outputs, num_outputs)
+            parts = np.add.reduceat(self.counts, begins, axis=1)
+            self._sums[key] = int(parts.max(axis=0).sum())
+        return self._sums[key]
+
     def num_wavelets(self, of_weight: int) -> int:
         """Of the port by which most enter.
 
         Args:
             of_weight: wavelets of a non-zero.
         """
-        most = 0
-        for first in range(0, self.rows, self.band):
-            counts, turns, _ = self._turns(first, of_weight)
-            controls = int(turns.max(axis=1).sum()) * counts.shape[1]
-            most = max(most, int(counts.sum()) * of_weight + controls)
-        return most
+        key = "wavelets", of_weight
+        if key not in self._sums:
+            firsts, counts = np.arange(0, self.rows, self.band), self.counts
+            rows = np.diff(firsts, append=self.rows)
+            turns = np.maximum(1, -(-counts // (TURN_WAVELETS // of_weight)))
+            most = np.maximum.reduceat(turns, firsts, axis=0).sum(axis=1)
+            # A row with a port of its own has one turn of an output.
+            controls = rows * np.where(rows > 1, most, self.num_outputs)
+            weights = np.add.reduceat(counts.sum(axis=1), firsts)
+            self._sums[key] = int((weights * of_weight + controls).max())
+        return self._sums[key]
 
-    def _turns(self, first: int, of_weight: int) -> tuple[Ints, Ints, int]:
-        """Non-zeros of a port's outputs and rows, their turns, and how many one has at most."""
-        counts = self.counts[first : first + self.band].T
-        turn = TURN_WAVELETS // of_weight if counts.shape[1] > 1 else max(1, int(counts.max()))
-        # Of an output each row gets as many turns as the one that needs most of them.
-        return counts, np.maximum(1, -(-counts // turn)), turn
+    @cached_property
+    def _sums(self) -> dict[tuple[str, int], int]:
+        """Sums of :attr:`counts` that were taken, so that each is taken once."""
+        return {}
+
+    @cached_property
+    def most_outputs(self) -> int:
+        """Outputs that have non-zeros on the row of PEs where most have some."""
+        return int((self.counts > 0).sum(axis=1).max())
 
     def _of_port(self, words: Words, first: int) -> tuple[Words, NDArray[np.bool_]]:
         packet = self._packet[self.order]
         number, row = np.divmod(packet, self.rows)
         is_own = (row >= first) & (row < first + self.band)
-        counts, turns, turn = self._turns(first, words.shape[1])
+        counts = self.counts[first : first + self.band].T
+        turn = TURN_WAVELETS // words.shape[1] if counts.shape[1] > 1 else max(1, counts.max())
+        # Of an output each row gets as many turns as the one that needs most of them.
+        turns = np.maximum(1, -(-counts // turn))
         begin = np.cumsum(turns.max(axis=1)) - turns.max(axis=1)
         in_packet = np.arange(len(packet)) - np.searchsorted(packet, packet)
         at = (begin[number] + in_packet // turn) * counts.shape[1] + row - first
