@@ -166,6 +166,7 @@ CASES: dict[str, tuple[str, str, str, Callable[..., Any], tuple[torch.Tensor, ..
     "Pow": ("", "(tensor<3xf32>, tensor<3xf32>)", "tensor<3xf32>", torch.pow,
             (values(3).abs(), values(3, seed=1))),
     "Sign": ("", "(tensor<3xf32>)", "tensor<3xf32>", torch.sign, (torch.tensor([-2.0, 0, 3]),)),
+    "Relu": ("", "(tensor<3xf32>)", "tensor<3xf32>", torch.relu, (values(3),)),
     "Cos": ("", "(tensor<3xf32>)", "tensor<3xf32>", torch.cos, (values(3),)),
     "Clamp": ("", "(tensor<3xf32>, tensor<f32>, tensor<f32>)", "tensor<3xf32>", torch.clamp,
               (values(3), torch.tensor(-torch.inf), torch.tensor(0.1))),

@@ -373,6 +373,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "cirh.Cos": _of_one(torch.cos),
     "cirh.Log": _of_one(torch.log),
     "cirh.Sigmoid": _of_one(torch.sigmoid),
+    "cirh.Relu": _of_one(torch.relu),
     "cirh.Pow": _of_two(torch.pow),
     "cirh.Exp": _of_one(torch.exp),
     "cirh.Sqrt": _of_one(torch.sqrt),

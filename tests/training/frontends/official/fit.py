@@ -1,0 +1,94 @@
+"""Runs configs of the Model Zoo as they are, in the vendor's own Python, and writes all figures.
+
+Started as a file, where nothing of openwafer can be imported:
+`python fit.py CPU|CSX bf16|fp32 FOLDER NAME ...`, for configs `FOLDER/NAME.yaml`. `NAME:25` ends at
+step 25, and `=data` writes the data of all. Figures are lines of JSON, in
+`FOLDER/NAME-BACKEND-PRECISION.jsonl`. Each config runs in a fork, since a process of the vendor's
+packages has one backend, and its imports take seconds.
+"""
+
+import contextlib
+import json
+import multiprocessing
+import sys
+from pathlib import Path
+from typing import Any
+
+import cerebras.pytorch as cstorch
+import h5py
+import numpy as np
+import torch
+import yaml
+from cerebras.modelzoo.trainer import extensions  # noqa: F401 - its import takes seconds
+from cerebras.modelzoo.trainer.loggers import Logger
+from cerebras.modelzoo.trainer.utils import run_trainer
+
+
+class Figures(Logger):  # type: ignore[misc]
+    """Writes what is logged with all digits; the vendor's own loggers round."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def log_metrics(self, metrics: dict[str, Any], step: int) -> None:
+        figures = {name: float(value) for name, value in metrics.items()
+                   if isinstance(value, int | float | torch.Tensor)}  # fmt: skip
+        with self.path.open("a") as file:
+            file.write(json.dumps({"step": step, **figures}) + "\n")
+
+
+def fit(backend: str, precision: str, folder: Path, name: str) -> None:
+    """Run a config on a backend."""
+    name, _, max_steps = name.partition(":")
+    params = yaml.safe_load((folder / f"{name}.yaml").read_text())
+    run = f"{name}-{backend}-{precision}"
+    init, is_evaluated = params["trainer"]["init"], "val_dataloader" in params["trainer"]["fit"]
+    init["backend"] = {"backend_type": backend}
+    init["model_dir"] = str(folder / run)
+    init["loggers"] = [{"Figures": {"path": str(folder / f"{run}.jsonl")}}]
+    if max_steps:
+        init["loop"]["max_steps"] = int(max_steps)
+    is_exact = precision == "fp32"
+    # On CSX mixed precision cannot be switched off by the config: casts are.
+    init["precision"]["enabled"] = not is_exact or backend == "CSX"
+    with cstorch.amp.disable_casts() if is_exact else contextlib.nullcontext():
+        run_trainer("train_and_eval" if is_evaluated else "train", params)
+    keep_initial_weights(folder / run / "checkpoint_0.mdl", folder / f"{run}.pt")
+
+
+def keep_initial_weights(checkpoint: Path, path: Path) -> None:
+    """Write what a run began with as a file that any torch reads."""
+    state = cstorch.load(checkpoint)["model"]
+    torch.save({name: torch.from_numpy(cstorch.to_numpy(one)) for name, one in state.items()}, path)
+
+
+def write_data(folder: Path, vocabulary: int = 64, length: int = 16, number: int = 512) -> None:
+    """Texts of tokens for a GPT, and pairs of texts for a T5, the same ones on each call."""
+    tokens = np.random.default_rng(0).zipf(1.5, size=(number, length + 1)) % vocabulary
+    before, after, ones = tokens[:, :-1], tokens[:, 1:], np.ones((number, length))
+    kinds = {"texts": (before, ones, after), "pairs": (before, ones, before, ones, after)}
+    for name, features in kinds.items():
+        (folder / name).mkdir()
+        with h5py.File(folder / name / "data-0.h5", "w") as file:
+            file.attrs["n_examples"] = number
+            file.create_dataset("data", data=(found := np.stack(features, 1).astype(np.int32)))
+        np.save(folder / f"{name}.npy", found)
+
+
+def main(backend: str, precision: str, folder: str, *names: str) -> int:
+    """Run all; returns how many have failed."""
+    forks = multiprocessing.get_context("fork")
+    num_failed = 0
+    for name in names:
+        if name == "=data":
+            write_data(Path(folder))
+            continue
+        process = forks.Process(target=fit, args=(backend, precision, Path(folder), name))
+        process.start()
+        process.join()
+        num_failed += process.exitcode != 0
+    return num_failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
