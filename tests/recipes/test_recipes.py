@@ -29,6 +29,7 @@ GPT2 = "model.config={n_embd: 16, n_layer: 1, n_head: 2, n_positions: 32}"
 LLAMA = "hidden_size: 16, intermediate_size: 24, num_hidden_layers: 1, num_attention_heads: 2"
 T5 = "d_model: 16, d_kv: 8, d_ff: 24, num_layers: 1, num_heads: 2, decoder_start_token_id: 0"
 BTLM = "hidden_size: 16, mlp_size: 24, num_layers: 1, num_heads: 2"
+ROUTED = "hidden_size: 16, num_heads: 2"
 LONG = "hidden_size: 16, num_layers: 1, num_heads: 2, context_length: 32"
 # What each of these does with samples is another thing.
 BY_DEFAULT = ("llama", "t5")
@@ -40,6 +41,8 @@ SIZES = {
     ),
     "bert": (f"model.config={{{LLAMA}}}",),
     "gpt": (GPT2, "base={n_embd: 8, n_head: 1}"),
+    "depths": (f"model.kwargs={{vocab_size: 300, {ROUTED}, num_layers: 2}}",),
+    "halting": (f"model.kwargs={{vocab_size: 300, {ROUTED}, most_calls: 2}}",),
     "llama": (f"model.config={{{LLAMA}}}",),
     "long": (f"model={{kind: reference-gpt, {LONG}}}",),
     "mixtral": (f"model.config={{{LLAMA}, num_key_value_heads: 1, num_local_experts: 2}}",),

@@ -21,7 +21,7 @@ class MixtureOfDepths(nn.Module):
     """A decoder; layers with a router take the tokens that it likes best, the others pass by.
 
     Which tokens a layer takes is chosen among a whole sequence, so that a token is told a little of
-    those behind it; texts are not written with it.
+    those behind it, and a text, whose tokens behind are not there yet, is written with less.
 
     Args:
         capacity: share of the tokens that a layer with a router takes.
