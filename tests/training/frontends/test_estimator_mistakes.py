@@ -190,6 +190,9 @@ MISTAKES: dict[str, Callable[[Path], object]] = {
         folder,
         config={"width": 3},  # type: ignore[arg-type]
     ),
+    "estimator-config: compile_dir, the third argument, is a CSRunConfig": lambda folder: (
+        CerebrasEstimator(print, folder, CSRunConfig())
+    ),
     "estimator-config: and save_checkpoints_secs is 2": lambda _: CSRunConfig(
         save_checkpoints_steps=3, save_checkpoints_secs=2
     ),

@@ -79,6 +79,12 @@ class CerebrasEstimator:
         device_memory: Size | None = None,
         folder: PathLike | None = None,
     ) -> None:
+        if isinstance(compile_dir, RunConfig):
+            raise error(
+                "estimator-config",
+                f"compile_dir, the third argument, is a {type(compile_dir).__name__}",
+                help="give it by its name: config=...",
+            )
         config = config or RunConfig()
         if not isinstance(config, RunConfig):
             raise error(
