@@ -347,6 +347,13 @@ def by_hand(script: Script, first: int = 0) -> Script:
     return script
 
 
+def test_states_of_an_optimizer_are_saved_as_they_are_unless_it_converts_them() -> None:
+    cbtorch.initialize()
+    optimizer: Any = cbtorch.optimizer(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.5))
+    state = optimizer.state_dict()
+    assert optimizer.convert_state_dict_for_checkpoint(state) is state
+
+
 def test_schedules_of_an_optimizer_follow_each_other() -> None:
     plain, found = by_hand(Script(momentum)), scheduled(SessionScript(momentum)).train()
     assert found.losses == plain.losses

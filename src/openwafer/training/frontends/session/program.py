@@ -1,7 +1,7 @@
 """What a script has told of its one program: the model, the optimizers, the session it is in."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from torch import nn
 from torch.optim import Optimizer
@@ -14,6 +14,9 @@ from openwafer.training.frontends.scripts.program import Room, ScriptProgram, ki
 if TYPE_CHECKING:
     from openwafer.training.frontends.session.lr_scheduler import LearningRate
     from openwafer.training.frontends.session.session import Session
+
+_CONVERSION: Final = "convert_state_dict_for_checkpoint"
+"""Scripts ask each optimizer for it; the vendor's whose states are others have their own."""
 
 
 @dataclass
@@ -70,6 +73,8 @@ class Program(ScriptProgram):
             self.optimizers.append(optimizer)
             # Where scripts look for the one that cbtorch.optimizer has wrapped.
             vars(optimizer).setdefault("_optimizer", optimizer)
+            if not hasattr(optimizer, _CONVERSION):
+                vars(optimizer)[_CONVERSION] = _as_it_is
 
     def rates_of(self, optimizer: Optimizer) -> "list[LearningRate]":
         """The learning rates that sessions set before an optimizer's steps, in their order."""
@@ -98,6 +103,10 @@ class Program(ScriptProgram):
         if not is_training:
             streamed.begin_without_gradients()
         return streamed
+
+
+def _as_it_is(state: dict[str, Any]) -> dict[str, Any]:
+    return state
 
 
 class _Process:
