@@ -13,6 +13,7 @@ from scipy.sparse.linalg import bicgstab, cg
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
 from openwafer.sdk.kernels import Fluxes, Stencil
+from openwafer.sdk.kernels.solvers import Solver, SolverPlan
 from tests.examples import examples
 
 Shape = tuple[int, int, int]
@@ -136,6 +137,23 @@ def test_the_power_method_is_numpys() -> None:
         values = product / norms[-1]
     assert np.allclose(found.norms, norms, rtol=1e-5)
     assert np.allclose(found.values.ravel(), values, atol=1e-5)
+
+
+def cycles_of(plan: SolverPlan) -> int:
+    b = np.random.default_rng(1).normal(size=plan.shape).astype(np.float32)
+    vector = b / np.float32(np.linalg.norm(b))
+    return plan.run(fluxes_of(plan.shape, 2), vector).cycles
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["wse2", "wse3"])
+@pytest.mark.parametrize("shape", [(1, 1, 9), (2, 3, 4), (20, 9, 6), (9, 30, 3)])
+@pytest.mark.parametrize("solver", [*Solver])
+def test_iterations_of_any_solver_take_what_their_plan_says(
+    solver: Solver, shape: Shape, arch: str
+) -> None:
+    plan = kernels.plan_solver(solver, shape, 7, arch=arch)
+    assert cycles_of(plan) == pytest.approx(plan.cycles, rel=0.1)
 
 
 def test_what_a_solver_cannot_do_is_refused() -> None:

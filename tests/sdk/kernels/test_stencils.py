@@ -12,6 +12,7 @@ from scipy.ndimage import correlate
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
 from openwafer.sdk.kernels import Source, Stencil, StencilPlan
+from openwafer.sdk.kernels.stencils import BOUNDARIES
 from tests.examples import examples
 
 Field = NDArray[np.float64]
@@ -95,6 +96,31 @@ def test_steps_on_rectangles_are_within_their_bound(
     plan: StencilPlan, steps: int, seed: int
 ) -> None:
     check_steps(plan, steps, seed)
+
+
+def difference_from_plan(plan: StencilPlan, steps: int) -> float:
+    """Of predicted cycles, as a share of the measured ones."""
+    values = np.ones(plan.shape[: plan.stencil.num_dims], np.float32)
+    return plan.cycles(steps) / plan.run(values, steps).cycles - 1
+
+
+def test_steps_on_more_pes_take_what_their_plan_says() -> None:
+    heat = Stencil({(-1, 0): 0.2, (1, 0): 0.2, (0, -1): 0.2, (0, 1): 0.2})
+    plan = kernels.plan_stencil(heat, (6, 7), arch="wse2")
+    assert abs(difference_from_plan(plan, 40)) <= 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["wse2", "wse3"])
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("reach", [(1, 1, 1), (2, 3, 0), (4, 4, 4), (0, 0, 2), (0, 7, 1)])
+def test_steps_of_any_star_take_what_their_plan_says(
+    reach: tuple[int, int, int], boundary: str, arch: str
+) -> None:
+    shape = (17, 19, 12)
+    source, scale = Source((8, 9, 6), np.ones(5, np.float32)), np.ones(shape, np.float32)
+    one = star(reach, own=0.5, before=-0.1, scale=scale, source=source, boundary=boundary)
+    assert abs(difference_from_plan(kernels.plan_stencil(one, shape, arch=arch), 30)) <= 0.1
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.collectives import Collective, plan_collective
 from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import Precision
 from openwafer.sdk.kernels.running import (
@@ -26,6 +27,10 @@ from openwafer.sdk.kernels.stencils import Stencil
 from openwafer.sdk.kernels.trees import Tree, best_tree, params_of
 
 MAX_ITERATIONS: Final = 2_000
+_ITERATIONS_TIMED: Final = (2, 6)
+"""Of few cells."""
+_CELLS_TIMED: Final = 5
+"""The most rows and columns of them: a cell among them has neighbours that have neighbours."""
 _NUM_SHARED: Final = 12
 """Columns of numbers that all solvers have on a PE, each with one for each of its cells."""
 
@@ -50,6 +55,17 @@ class Solver(StrEnum):
                 return 7
             case Solver.POWER:
                 return 2
+
+    @property
+    def num_sums(self) -> int:
+        """How often an iteration waits for sums over all PEs."""
+        match self:
+            case Solver.CONJUGATE_GRADIENTS | Solver.PRECONDITIONED:
+                return 2
+            case Solver.BICGSTAB:
+                return 3
+            case Solver.POWER:
+                return 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +165,30 @@ class SolverPlan:
         )
 
     @property
+    def cycles(self) -> int:
+        """Predicted cycles, if no iteration is spared.
+
+        PEs wait for their neighbours, and for sums over all. So columns of few cells take as long
+        but for the sums, of which the published model says what they take longer on all PEs. A few
+        iterations of these columns are simulated here.
+        """
+        rows, columns, depth = self.shape
+        few = (min(rows, _CELLS_TIMED), min(columns, _CELLS_TIMED), depth)
+        begun, later = _ITERATIONS_TIMED
+        first, both = (
+            _timed(plan_solver(self.solver, few, number, arch=self.arch))
+            for number in _ITERATIONS_TIMED
+        )
+        sums, of_few = (
+            plan_collective(Collective.ALL_REDUCE, size, 1, arch=self.arch).cycles
+            for size in ((rows, columns), few[:2])
+        )
+        of_columns = both + (both - first) / (later - begun) * (self.iterations - later)
+        # The first norm is a sum, too.
+        num_sums = self.iterations * self.solver.num_sums + 1
+        return round(of_columns + num_sums * (sums - of_few))
+
+    @property
     def params(self) -> dict[str, Param]:
         """Of its program."""
         rows, columns, depth = self.shape
@@ -197,6 +237,15 @@ class SolverPlan:
             if self.solver is Solver.POWER:
                 norms = norms[1:]
             return Solution(run["solution"].copy(), norms, cycles_of(run, self.arch))
+
+
+def _timed(plan: SolverPlan) -> int:
+    """Cycles of all iterations, with numbers that do not end them before."""
+    offsets = np.concatenate([np.eye(3, dtype=int), -np.eye(3, dtype=int)])
+    coupled = {tuple(map(int, offset)): -1.0 for offset in offsets}
+    given = np.random.default_rng(0).normal(size=plan.shape)
+    vector = (given / np.linalg.norm(given)).astype(np.float32)
+    return plan.run(Stencil(coupled, own=7.0), vector).cycles
 
 
 _SIDES: Final = ("to_north", "to_south", "to_west", "to_east", "to_below", "to_above")

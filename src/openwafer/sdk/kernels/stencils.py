@@ -1,7 +1,7 @@
 """Steps of star-shaped stencils: a description becomes routes, code of PEs and a host's call."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ BOUNDARIES: Final = ("zero", "fixed")
 MAX_REACH: Final = 7
 """PEs that a message goes: a control wavelet has a command for each router, its sender's too."""
 MAX_STEPS: Final = 65_535
+_STEPS_TIMED: Final = (4, 12)
+"""Of a smaller array; the steps before the first number are its beginning."""
 
 Offset = tuple[int, ...]
 
@@ -223,6 +225,43 @@ class StencilPlan:
         lost = steps * self.num_roundings * least * max(1.0, growth) ** steps
         return gamma(steps * self.num_roundings, dtype) * made + lost
 
+    def cycles(self, steps: int) -> int:
+        """Predicted cycles of steps: those of an array just wider than the star, simulated here.
+
+        PEs wait for those that the star reaches and for no others, so each step of an array takes
+        as long as one of the smallest array in which a PE has neighbours on all sides.
+
+        Args:
+            steps: 0 or more.
+
+        Raises:
+            OpenwaferError: the number of steps is out of range.
+        """
+        _check_steps(steps)
+        alike = self._smallest_alike
+        values = np.zeros(alike.shape[: alike.stencil.num_dims], np.float32)
+        begun, later = _STEPS_TIMED
+        if steps <= later:
+            return alike.run(values, steps).cycles
+        first, both = (alike.run(values, number).cycles for number in _STEPS_TIMED)
+        return both + round((both - first) / (later - begun) * (steps - later))
+
+    @property
+    def _smallest_alike(self) -> "StencilPlan":
+        """The same on as few PEs as have one among them that is like most of this plan's."""
+        rows, columns, depth = self.shape
+        rows, columns = (
+            min(size, 2 * reach + 3)
+            for size, reach in zip((rows, columns), self.stencil.reach, strict=False)
+        )
+        own = self.stencil
+        source = own.source and replace(
+            own.source, cell=(rows // 2, columns // 2, *own.source.cell[2:])
+        )
+        scale = None if own.scale is None else own.scale[:rows, :columns]
+        stencil = Stencil(own.coefficients, own.own, own.before, scale, source, own.boundary)
+        return StencilPlan(stencil, (rows, columns, depth), self.arch)
+
     @takes_arrays
     def run(
         self,
@@ -247,8 +286,7 @@ class StencilPlan:
         for name, array in (("values", values), ("before", before)):
             if array is not None:
                 check_operand(name, array, shape, Precision.F32)
-        if not 0 <= steps <= MAX_STEPS:
-            raise error("stencil-steps", f"{steps} steps", help=f"give 0 to {MAX_STEPS:,}")
+        _check_steps(steps)
         with compiled("stencil", self.arch, self.params).run(check=check) as run:
             self._give(run, values, before)
             run.launch("main", steps)
@@ -315,6 +353,11 @@ class StencilPlan:
             "source_z": z,
             "num_added": len(source.values),
         }
+
+
+def _check_steps(steps: int) -> None:
+    if not 0 <= steps <= MAX_STEPS:
+        raise error("stencil-steps", f"{steps} steps", help=f"give 0 to {MAX_STEPS:,}")
 
 
 def _inner(rim: Offset, shape: tuple[int, ...]) -> tuple[slice, ...]:
