@@ -27,8 +27,16 @@ from cerebras.modelzoo.trainer.utils import run_trainer
 class Figures(Logger):  # type: ignore[misc]
     """Writes what is logged with all digits; the vendor's own loggers round."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, casts: bool) -> None:
         self.path = Path(path)
+        self.casts = casts
+        self.without_casts = contextlib.ExitStack()
+
+    def on_before_forward(self, trainer: Any, *_: Any) -> None:
+        # On CSX a config cannot switch mixed precision off, and nothing is there to before now.
+        if trainer.backend.is_csx and not self.casts:
+            cstorch.amp.enable_mixed_precision(False)
+            self.without_casts.enter_context(cstorch.amp.disable_casts())
 
     def log_metrics(self, metrics: dict[str, Any], step: int) -> None:
         figures = {name: float(value) for name, value in metrics.items()
@@ -45,14 +53,13 @@ def fit(backend: str, precision: str, folder: Path, name: str) -> None:
     init, is_evaluated = params["trainer"]["init"], "val_dataloader" in params["trainer"]["fit"]
     init["backend"] = {"backend_type": backend}
     init["model_dir"] = str(folder / run)
-    init["loggers"] = [{"Figures": {"path": str(folder / f"{run}.jsonl")}}]
+    is_cast = precision == "bf16"
+    figures = {"path": str(folder / f"{run}.jsonl"), "casts": is_cast}
+    init["loggers"] = [{"Figures": figures}]
     if max_steps:
         init["loop"]["max_steps"] = int(max_steps)
-    is_exact = precision == "fp32"
-    # On CSX mixed precision cannot be switched off by the config: casts are.
-    init["precision"]["enabled"] = not is_exact or backend == "CSX"
-    with cstorch.amp.disable_casts() if is_exact else contextlib.nullcontext():
-        run_trainer("train_and_eval" if is_evaluated else "train", params)
+    init["precision"]["enabled"] = is_cast or backend == "CSX"
+    run_trainer("train_and_eval" if is_evaluated else "train", params)
     keep_initial_weights(folder / run / "checkpoint_0.mdl", folder / f"{run}.pt")
 
 

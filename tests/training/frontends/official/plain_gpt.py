@@ -106,6 +106,7 @@ def present_losses(config: Config, state: dict[str, Tensor], data: Tensor) -> li
     options = dict(options)
     groups = groups_of(model, options.pop("weight_decay"))
     optimizer = getattr(cstorch.optim, kind)(groups, lr=0.1, **options)
+    compiled = cstorch.compile(model, backend)
     if "sparsity" in init:
         sparsity = cstorch.sparse.configure(init["sparsity"])
         model.apply(sparsity)
@@ -113,7 +114,6 @@ def present_losses(config: Config, state: dict[str, Tensor], data: Tensor) -> li
     model.load_state_dict({name.removeprefix("model."): one for name, one in state.items()})
     (rates,) = (one["LinearLR"] for one in init["schedulers"])
     schedule = cstorch.optim.lr_scheduler.LinearLR(optimizer, **rates)
-    compiled = cstorch.compile(model, backend)
     losses: list[float] = []
 
     @cstorch.trace
