@@ -98,7 +98,7 @@ def test_a_layer_with_a_router_takes_its_share_of_the_tokens() -> None:
     assert seen == [20, 20, 20, 20, 20, 10, 20, 10]
 
 
-@pytest.mark.parametrize("build", [halting, depths])
+@pytest.mark.parametrize("build", [halting, pytest.param(depths, marks=pytest.mark.slow)])
 def test_bits_are_those_of_the_plain_loop_and_flops_are_counted(
     build: Callable[[], nn.Module],
 ) -> None:

@@ -70,7 +70,9 @@ def test_bits_are_those_of_the_plain_loop(
         streamed.close()
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize(
+    "kind", [EarlyExit, *(pytest.param(kind, marks=pytest.mark.slow) for kind in MODELS[1:])]
+)
 def test_memory_is_lent_for_layers_that_run_alone(kind: type[EarlyExit]) -> None:
     run = run_of(kind)
     streamed = StreamedRun(run, plan(run, OPTIONS))
