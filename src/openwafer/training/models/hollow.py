@@ -14,7 +14,12 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models.transformers_model import is_of_library
-from openwafer.training.torch_private import TorchDispatchMode, Unguarded, pytree
+from openwafer.training.torch_private import (
+    TorchDispatchMode,
+    Unguarded,
+    num_dispatch_modes,
+    pytree,
+)
 
 # What constructors raise for tensors without values; their own mistakes come up again elsewhere.
 REFUSALS = (OpenwaferError, RuntimeError, TypeError, ValueError)
@@ -91,8 +96,8 @@ class _SkippedDraws(Unguarded, TorchDispatchMode):
                 options["device"] = torch.device("meta")
             elif not all(tensor.is_meta for tensor in tensors):
                 self.has_drawn = True
-            elif func.overloadpacket.__name__.endswith("_"):
-                # Filled in place; torch would take its operator apart for nothing.
+            elif func.overloadpacket.__name__.endswith("_") and num_dispatch_modes() == 0:
+                # Filled in place, and no other mode looks on; torch would take the operator apart.
                 return args[0]
         return func(*args, **options)
 
