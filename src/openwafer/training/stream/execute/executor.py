@@ -357,6 +357,8 @@ class Executor:
         Raises:
             OpenwaferError: ``weights-written``, ``weights-kept``, after all that.
         """
+        # What is foreseen is no promise.
+        is_planned = not self._routes.is_forecast
         self._routes.end(self.log)
         for record in self.gradients.begun:
             self.push(record)
@@ -369,7 +371,8 @@ class Executor:
             rest.callback(self.link.end_pass)
             rest.callback(self._leave_pass)
             self._release_all(held)
-        self._check_schedule()
+        if is_planned:
+            self._check_schedule()
 
     def _release_all(self, records: Iterable[str]) -> None:
         """Release those that are on the device, whatever the release of another one raises."""
