@@ -43,8 +43,8 @@ TRAINING_FAULTS: Final = (
         "prefetch-window",
         "fetches run one layer less ahead than was asked for",
         "training/stream/schedule.py",
-        "min(index + 1 + ahead, len(compute))",
-        "min(index + ahead, len(compute))",
+        "min(index + 1 + ahead, len(calls))",
+        "min(index + ahead, len(calls))",
         (
             "training/stream/test_schedule.py",
             "training/stream",
