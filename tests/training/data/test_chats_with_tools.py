@@ -86,6 +86,26 @@ def test_what_would_be_lost_is_told_with_the_row(
     assert told in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("calls", "told"),
+    [
+        (CALL, "its tool_calls are {'type': 'function'"),
+        ([{"function": {"name": "add", "arguments": '{"a": 2}'}}], "writes it in quotes"),
+    ],
+)
+def test_calls_that_no_template_takes_are_told(calls: Any, told: str, tmp_path: Path) -> None:
+    row = {"messages": [*ROW["messages"][:1], {"role": "assistant", "tool_calls": calls}]}
+    assert told in problem_of(save_tokenizer(tmp_path, CALLING), [row])
+
+
+def test_arguments_that_a_template_writes_as_they_are_may_be_a_text(tmp_path: Path) -> None:
+    calls = [{"function": {"name": "add", "arguments": '{"a": 2}'}}]
+    row = {"messages": [*ROW["messages"][:1], {"role": "assistant", "tool_calls": calls}]}
+    template = CALLING.replace("c.function | tojson", "c.function.name + c.function.arguments")
+    dataset = prepared(save_tokenizer(tmp_path, template), [row])
+    assert learned(dataset) == ['<call>add{"a": 2}</call><|im_end|>\n']
+
+
 def test_a_message_without_content_and_calls_is_told(tmp_path: Path) -> None:
     row = {"messages": [*CHAT, {"role": "assistant", "content": None}]}
     problem = problem_of(save_tokenizer(tmp_path, CHATML), [row])

@@ -1,5 +1,6 @@
 """A data set that is streamed is read once, as far as its source says: the tokens are the same."""
 
+import gzip
 import json
 from dataclasses import replace
 from importlib.util import find_spec
@@ -65,8 +66,30 @@ def test_tokens_are_those_of_the_same_rows_in_a_file_and_are_not_read_again(tmp_
     ours = prepare(small_config(stream_of(folder)), tmp_path / "data")
     for one, two in zip(ours.once(), theirs.once(), strict=True):
         assert one.input_ids.tolist() == two.input_ids.tolist()
-    (folder / "a.jsonl").unlink()
-    assert prepare(small_config(stream_of(folder)), tmp_path / "data").folder == ours.folder
+    made = (ours.folder / "dataset.json").stat()
+    again = prepare(small_config(stream_of(folder)), tmp_path / "data")
+    assert again.folder == ours.folder
+    assert (again.folder / "dataset.json").stat().st_ino == made.st_ino
+
+
+@pytest.mark.slow
+@needs_datasets
+def test_a_folder_that_changes_is_read_again(tmp_path: Path) -> None:
+    folder = write_lines(tmp_path / "rows", last="{}")
+    once = prepare(small_config(stream_of(folder)), tmp_path / "data")
+    lines = (folder / "a.jsonl").read_text().splitlines()
+    (folder / "a.jsonl").write_text("\n".join(lines[:6]) + "\n")
+    twice = prepare(small_config(stream_of(folder)), tmp_path / "data")
+    assert twice.num_tokens < once.num_tokens
+
+
+@pytest.mark.slow
+@needs_datasets
+def test_a_file_that_is_cut_off_is_told(tmp_path: Path) -> None:
+    rows = gzip.compress("".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode())
+    (tmp_path / "rows.jsonl.gz").write_bytes(rows[: len(rows) // 2])
+    with pytest.raises(OpenwaferError, match="EOFError: Compressed file ended before"):
+        list(read_documents(stream_of(tmp_path)))
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Chats to token ids by the template of a tokenizer, and which of them the assistant wrote."""
 
+import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,6 +80,15 @@ class ChatTemplate:
                     f"{origin}: the chat template of {self.folder} does not write the {what} of "
                     "this chat, which would be lost",
                     help="take a template that writes them, or leave them out of the data",
+                )
+        text = self._text(chat)
+        for arguments in chat.arguments_as_text:
+            if json.dumps(arguments, ensure_ascii=False) in text:
+                raise error(
+                    "arguments-in-quotes",
+                    f"{origin}: a call has the arguments {arguments!r:.60}, a text, and the chat "
+                    f"template of {self.folder} writes it in quotes, where it expects an object",
+                    help="write the arguments as an object: json.loads(arguments)",
                 )
 
     def _by_marks(self, chat: Chat) -> TokenisedDocument:

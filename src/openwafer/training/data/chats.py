@@ -41,6 +41,13 @@ class Chat:
         """The chat up to some message."""
         return replace(self, messages=self.messages[:num_messages])
 
+    @property
+    def arguments_as_text(self) -> tuple[str, ...]:
+        """The arguments of calls that are no objects, but the JSON of one."""
+        calls = (call for one in self.messages for call in one.get(_CALLS) or ())
+        found = (_function_of(call).get("arguments") for call in calls)
+        return tuple(one for one in found if isinstance(one, str))
+
     def with_calls_renamed(self) -> "Chat":
         """The chat with another name in each call of a tool; itself where there is none."""
         if not any(_CALLS in one for one in self.messages):
@@ -106,8 +113,9 @@ def _message(found: object, origin: str) -> Mapping[str, Any]:
 
 
 def _require_calls(calls: object, origin: str) -> None:
-    given = calls if isinstance(calls, list) else [calls]
-    for one in given:
+    if not isinstance(calls, list):
+        raise _bad_message(f"{origin}: its {_CALLS} are {calls!r:.60}, expected a list")
+    for one in calls:
         if not isinstance(_function_of(one).get("name"), str):
             raise _bad_message(f"{origin}: its {_CALLS} hold {one!r:.60}, which names no function")
 

@@ -80,9 +80,10 @@ def read_files(source: DataSource, files: Sequence[Path]) -> Iterator[Document]:
             is_empty = False
             yield document
     if is_empty:
+        read = f"rows of {source.paths[0]}" if is_stream else f"{len(files)} files"
         raise error(
             "empty-corpus",
-            f"the data source '{source.kind}' holds no text: {len(files)} files read, "
+            f"the data source '{source.kind}' holds no text: {read} read, "
             "0 documents with a visible character",
             notes=tuple(f"read {file}" for file in files[:3]),
             help="check the paths of the source and that the files are not empty",

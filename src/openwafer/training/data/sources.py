@@ -144,7 +144,7 @@ def list_files(source: DataSource) -> tuple[Path, ...]:
         case SourceKind.STANDARD_LIBRARY:
             found = list(_standard_library(source))
         case SourceKind.HUGGING_FACE_STREAM:
-            found = []
+            found = _files_of_stream(Path(source.paths[0]))
         case SourceKind.TEXT | SourceKind.JSONL | SourceKind.PARQUET:
             pattern = _FOLDER_GLOB[source.kind]
             found = [file for path in source.paths for file in _matches(path, pattern)]
@@ -180,6 +180,12 @@ def _matches(path: str, pattern: str) -> list[Path]:
     if not files:
         raise _unmatched("file", given / "**" / pattern if given.is_dir() else given)
     return files
+
+
+def _files_of_stream(folder: Path) -> list[Path]:
+    """Those of a folder here, which may change; none of a data set that its hub has."""
+    found = (file for file in folder.rglob("*") if not _is_hidden(file, folder))
+    return sorted((file for file in found if file.is_file()), key=Path.as_posix)
 
 
 def _folders(path: str) -> list[Path]:

@@ -31,11 +31,12 @@ def streamed_rows(source: DataSource) -> Iterator[Mapping[str, Any]]:
     try:
         rows = library.load_dataset(name, source.subset or None, split=source.split, streaming=True)
         yield from islice(rows, source.max_documents)
-    except (OSError, ValueError) as problem:
+    # Files that are cut off, servers, and formats have errors of their own, with no base in common.
+    except Exception as problem:
         raise error(
             "cannot-stream",
             f"datasets cannot stream '{name}', its subset '{source.subset}', its split "
-            f"'{source.split}': {problem}",
+            f"'{source.split}': {type(problem).__name__}: {problem}",
             help="check the name, subset and split, and the connection; what was read before is "
             "read again",
         ) from problem
