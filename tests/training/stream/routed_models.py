@@ -57,6 +57,16 @@ class Halting(EarlyExit):
         return out
 
 
+class Shuffled(EarlyExit):
+    """Runs its layers in an order that is drawn."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for index in torch.randperm(NUM_LAYERS):
+            x = self.layers[int(index)](x)
+        out: Tensor = self.head(x)
+        return out
+
+
 MODELS = (EarlyExit, StochasticDepth, Halting)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from tests.training.stream.both_loops import StreamedRun, plan
-from tests.training.stream.routed_models import EarlyExit
+from tests.training.stream.routed_models import EarlyExit, StochasticDepth
 from tests.training.stream.test_routed_depth import OPTIONS, run_of
 
 
@@ -29,5 +29,18 @@ def test_a_pass_that_goes_beyond_is_refused_at_the_call() -> None:
     try:
         with pytest.raises(OpenwaferError, match=r"calls 4 layers, 'layers.3' behind the 3"):
             streamed.step(0)
+    finally:
+        streamed.close()
+
+
+@pytest.mark.parametrize("kind", [EarlyExit, StochasticDepth])
+def test_each_micro_batch_has_room_for_as_many_calls(kind: type[EarlyExit]) -> None:
+    run = replace(run_of(kind), num_micro_batches=3)
+    streamed = StreamedRun(run, plan(run, replace(OPTIONS, most_layer_calls=7)))
+    try:
+        # They part, so that some pass a layer that others have passed before them.
+        for step in range(4):
+            streamed.step(step, is_watched=True)
+            assert streamed.peak_bytes <= streamed.planned.plan.predicted_peak_bytes
     finally:
         streamed.close()

@@ -24,6 +24,7 @@ from tests.training.stream.both_loops import (
 from tests.training.stream.routed_models import (
     MODELS,
     EarlyExit,
+    Shuffled,
     StochasticDepth,
     build,
     draw,
@@ -96,6 +97,17 @@ def test_a_wrong_forecast_keeps_to_the_capacity() -> None:
         for step in range(6):
             streamed.step(step)
             assert most_held(executor_of(streamed)) <= executor_of(streamed).weights.capacity_bytes
+    finally:
+        streamed.close()
+
+
+def test_a_pass_of_which_nothing_is_foreseen_is_planned_from_its_first_call() -> None:
+    run = run_of(Shuffled)
+    streamed = StreamedRun(run, plan(run, OPTIONS))
+    try:
+        for step in range(4):
+            streamed.step(step)
+            assert executor_of(streamed).log.num_departures > 0
     finally:
         streamed.close()
 

@@ -421,10 +421,6 @@ class Executor:
     def enter(self, layer: Layer) -> int:
         """Bring a layer's weights to the device; return the index of its visit."""
         records = self._records_in(layer)
-        num_calls = len(self.log.visits) + 1
-        most = None if self.order.now is Order.IN_TURN else self._most_calls
-        if most is not None and num_calls > most:
-            raise too_many_calls(layer.name, num_calls, most)
         self.gradients.keep_apart(self.log.first_visits.keys() & records)
         visit = self.log.visit(layer.name, records)
         self._reach(Kind.FORWARD, layer)
@@ -502,7 +498,9 @@ class Executor:
 
     def _reach(self, kind: Kind, layer: Layer) -> None:
         """Go past a compute action of the schedule and see that its weights are there."""
-        if self._walk.actions and self._walk.next_call != (kind, layer.name):
+        # Nothing may be foreseen of a pass, which its first call then plans.
+        is_planned = self._walk.actions or self._routes.is_forecast
+        if is_planned and self._walk.next_call != (kind, layer.name):
             self._depart(kind, layer)
         for action in self._walk.to(kind, layer.name) or ():
             self._do(action)
@@ -674,7 +672,9 @@ class Executor:
 
     def _run_visit(self, layer: Layer, function: Function, args: Any, kwargs: Any) -> Any:
         pause = self._pause
+        calls = self._calls_before(layer)
         visit = self.enter(layer) if pause is None else pause(layer)
+        calls.append(visit)
         module, outside = self._modules[layer.name], self._phase
         with self.casts.leaving_none(module), self.recorder.compute("forward", layer.name):
             self._phase = Phase.LAYER
@@ -689,6 +689,15 @@ class Executor:
         if pause is None:
             self.leave()
         return out
+
+    def _calls_before(self, layer: Layer) -> list[int]:
+        """The calls of the forward that comes to a layer; none count that a backward makes."""
+        if self._phase is not Phase.FORWARD:
+            return []
+        calls, most = self.log.calls.setdefault(self.micro_batch, []), self._most_calls
+        if most is not None and len(calls) >= most:
+            raise too_many_calls(layer.name, len(calls) + 1, most)
+        return calls
 
     def _run_framed(self, layer: Layer, visit: int, function: Function, arguments: Any) -> Any:
         args, kwargs = arguments

@@ -61,6 +61,7 @@ class PassLog:
     Attributes:
         visits: layer calls in forward order, by layer name.
         first_visits: index of the first visit that had a record, by record.
+        calls: indices of the visits that each micro-batch's forward has made, by micro-batch.
         backward: indices of the visits that the backward pass reached.
         unplanned: layers that no schedule foresaw, or of an earlier pass: served on demand.
         num_departures: how often another layer came than the one that was next.
@@ -69,6 +70,7 @@ class PassLog:
 
     visits: list[str] = field(default_factory=list)
     first_visits: dict[str, int] = field(default_factory=dict)
+    calls: dict[int, list[int]] = field(default_factory=dict)
     backward: list[int] = field(default_factory=list)
     unplanned: list[str] = field(default_factory=list)
     num_departures: int = 0

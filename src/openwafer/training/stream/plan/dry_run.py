@@ -92,6 +92,7 @@ class DryRun:
         received: parameters that get a gradient.
         misused: parameters used outside the layers that hold them.
         activation_bytes: device bytes that each visit's forward leaves behind.
+        forwards: indices of the visits that each micro-batch made.
         calls: of operators.
         kinds: of the model's calls.
         left_bytes: device bytes that the forward leaves behind, all in all.
@@ -124,6 +125,7 @@ class DryRun:
     activation_bytes: tuple[int, ...]
     calls: StepCalls
     kinds: tuple[CallKind, ...] = ()
+    forwards: tuple[tuple[int, ...], ...] = ()
     left_bytes: int = 0
     host_bytes: int = 0
     depends_on_values: bool = False
@@ -360,6 +362,7 @@ class _Stage(PassObserver):
             left_bytes = self.meter.used_bytes - self.weights.held_bytes - self.left[0]
             if losses and not self._cannot_go_back():
                 self._backward(losses)
+        made = self.executor.log.calls
         return DryRun(
             peak_bytes=self.meter.peak_bytes,
             visits=self.executor.visits(),
@@ -370,6 +373,7 @@ class _Stage(PassObserver):
             activation_bytes=tuple(after - before for before, after in pairwise(self.left)),
             calls=StepCalls(forward, self.meter.take_calls()),
             kinds=tuple(self.executor.watch.met),
+            forwards=tuple((*made.get(index, ()),) for index in range(len(self.batches))),
             left_bytes=left_bytes,
             host_bytes=self.meter.host_peak_bytes,
             depends_on_values=self.depends_on_values,

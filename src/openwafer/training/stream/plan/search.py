@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Final, TypeAlias
 
 import torch
@@ -542,19 +543,23 @@ class _Search:
 
 
 def _with_room(run: DryRun, most_calls: int | None) -> DryRun:
-    """The run with room for more calls, each of which leaves what the largest leaves.
+    """The run with room for more calls of each micro-batch, which leave what the largest leaves.
 
     Raises:
         OpenwaferError: ``layer-calls-exceeded``.
     """
     if most_calls is None:
         return run
-    num_calls = len(run.visits)
-    if num_calls > most_calls:
-        raise too_many_calls(run.visits[most_calls].layer, num_calls, most_calls)
-    more_bytes = (most_calls - num_calls) * max(run.activation_bytes, default=0)
-    left_bytes, peak_bytes = run.left_bytes + more_bytes, run.peak_bytes + more_bytes
-    return replace(run, left_bytes=left_bytes, peak_bytes=peak_bytes)
+    longest = max(run.forwards, key=len)
+    if len(longest) > most_calls:
+        raise too_many_calls(run.visits[longest[most_calls]].layer, len(longest), most_calls)
+    shares = Counter(chain.from_iterable(run.forwards))
+    sizes = (-(-run.activation_bytes[visit] // share) for visit, share in shares.items())
+    num_more = sum(most_calls - len(calls) for calls in run.forwards)
+    more_bytes = num_more * max(sizes, default=0)
+    return replace(
+        run, left_bytes=run.left_bytes + more_bytes, peak_bytes=run.peak_bytes + more_bytes
+    )
 
 
 def _left_bytes(run: DryRun) -> Counter[str]:
