@@ -16,6 +16,10 @@ from tests.training.data.test_chats import APART, CHAT, learned, prepared, probl
 
 CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 2}}}
 TOOLS = [{"type": "function", "function": {"name": "add", "description": "adds numbers"}}]
+OUTSIDE = (
+    "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+    "{% else %}{{ m.content }}{% endif %}"
+)
 ROW: dict[str, Any] = {
     "messages": [
         {"role": "user", "content": "what is 2 + 2?"},
@@ -84,6 +88,28 @@ def test_what_would_be_lost_is_told_with_the_row(
         prepared(tmp_path, [row], **WITH_TOOLS)
     assert "rows.jsonl:1" in str(caught.value) or "rows.jsonl: row 1" in str(caught.value)
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("m.tool_calls or []", "(m.tool_calls or [])[:1]", "the calls of tools of this chat, or"),
+        ("in messages", "in messages if m.role != 'tool'", "the answers of tools of this chat, or"),
+        (
+            "{{ m.content }}",
+            OUTSIDE,
+            "none is learned",
+        ),
+    ],
+)
+def test_what_a_template_loses_of_calls_and_answers_is_told(
+    old: str, new: str, told: str, tmp_path: Path
+) -> None:
+    calls = {"role": "assistant", "tool_calls": [CALL, CALL]}
+    row = {"messages": [ROW["messages"][0], calls, *ROW["messages"][2:]]}
+    template = CALLING.replace(old, new, 1)
+    assert template != CALLING
+    assert told in problem_of(save_tokenizer(tmp_path, template), [row])
 
 
 @pytest.mark.parametrize(

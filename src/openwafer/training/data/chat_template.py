@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import jinja2
 import numpy as np
+from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.data.chats import ANSWERING, Chat
+from openwafer.training.data.chats import ANSWERING, CALLS, Chat
 from openwafer.training.data.shards import TokenisedDocument
 
 _GENERATION: Final = re.compile(r"\{%-?\s*generation\s*-?%\}")
@@ -61,7 +62,7 @@ class ChatTemplate:
                 return TokenisedDocument(self._ids(self._text(chat)))
             if chat.num_prompt or not _GENERATION.search(self._tokenizer.get_chat_template()):
                 return self._by_beginnings(chat, origin)
-            return self._by_marks(chat)
+            return self._by_marks(chat, origin)
         except (jinja2.TemplateError, TypeError, ValueError) as problem:
             raise error(
                 "bad-chat",
@@ -71,17 +72,16 @@ class ChatTemplate:
             ) from problem
 
     def _require_written(self, chat: Chat, origin: str) -> None:
-        """Refuse a chat with tools, or calls of some, of which the template says nothing."""
-        others = {"tools": replace(chat, tools=()), "calls of tools": chat.with_calls_renamed()}
-        for what, other in others.items():
-            if other != chat and self._text(other) == self._text(chat):
-                raise error(
-                    "tools-not-written",
-                    f"{origin}: the chat template of {self.folder} does not write the {what} of "
-                    "this chat, which would be lost",
-                    help="take a template that writes them, or leave them out of the data",
-                )
-        text = self._text(chat)
+        """Refuse a chat with tools, calls or answers of some, which the template leaves out."""
+        marked, marks = chat.marked()
+        if not chat.tools and not marks:
+            return
+        text, written = self._text(chat), self._text(marked)
+        if chat.tools and self._text(replace(chat, tools=())) == text:
+            raise self._lost("tools", origin)
+        for mark, what in marks.items():
+            if mark not in written:
+                raise self._lost(what, origin)
         for arguments in chat.arguments_as_text:
             if json.dumps(arguments, ensure_ascii=False) in text:
                 raise error(
@@ -91,7 +91,31 @@ class ChatTemplate:
                     help="write the arguments as an object: json.loads(arguments)",
                 )
 
-    def _by_marks(self, chat: Chat) -> TokenisedDocument:
+    def _lost(self, what: str, origin: str) -> OpenwaferError:
+        return error(
+            "tools-not-written",
+            f"{origin}: the chat template of {self.folder} does not write the {what} of "
+            "this chat, or not all, which would be lost",
+            help="take a template that writes them, or leave them out of the data",
+        )
+
+    def _by_marks(self, chat: Chat, origin: str) -> TokenisedDocument:
+        ids, are_targets = self._generated(chat)
+        marked, marks = chat.marked()
+        if CALLS in marks.values():
+            others, are_learned = self._generated(marked)
+            if np.array_equal(others[are_learned], ids[are_targets]):
+                raise error(
+                    "calls-not-learned",
+                    f"{origin}: the chat template of {self.folder} writes the calls of tools "
+                    "outside of {% generation %}, so that none is learned",
+                    help="put them between {% generation %} and {% endgeneration %} in the "
+                    "template, or set learn: all",
+                )
+        return TokenisedDocument(ids, are_targets)
+
+    def _generated(self, chat: Chat) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
+        """The ids, and which the template marks as generated."""
         found = self._tokenizer.apply_chat_template(
             list(chat.messages),
             tools=_tools_for_template(chat),
@@ -100,7 +124,7 @@ class ChatTemplate:
             return_assistant_tokens_mask=True,
         )
         ids, marks = found["input_ids"], found["assistant_masks"]
-        return TokenisedDocument(np.array(ids, np.uint32), np.array(marks, np.bool_))
+        return np.array(ids, np.uint32), np.array(marks, np.bool_)
 
     def _by_beginnings(self, chat: Chat, origin: str) -> TokenisedDocument:
         """An answer begins where the text of the messages before it ends, with its own header."""

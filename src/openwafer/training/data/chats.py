@@ -18,6 +18,9 @@ _OTHER_ROLES: Final[Mapping[str, str]] = {
     "assistant": "assistant",
     "system": "system",
 }
+CALLS: Final = "calls of tools"
+_TOOL: Final = "tool"
+"""Role of the messages that a tool has answered."""
 ANSWERING: Final = "assistant"
 """Role of the messages that a model learns to write."""
 
@@ -48,11 +51,15 @@ class Chat:
         found = (_function_of(call).get("arguments") for call in calls)
         return tuple(one for one in found if isinstance(one, str))
 
-    def with_calls_renamed(self) -> "Chat":
-        """The chat with another name in each call of a tool; itself where there is none."""
-        if not any(_CALLS in one for one in self.messages):
-            return self
-        return replace(self, messages=tuple(map(_renamed, self.messages)))
+    def marked(self) -> tuple["Chat", Mapping[str, str]]:
+        """The chat with a mark in each call of a tool and each answer of one.
+
+        Returns:
+            The chat, and what each mark stands in.
+        """
+        marks: dict[str, str] = {}
+        messages = tuple(_marked(one, marks) for one in self.messages)
+        return replace(self, messages=messages), marks
 
 
 @dataclass(frozen=True)
@@ -125,14 +132,24 @@ def _function_of(call: object) -> Mapping[str, Any]:
     return function if isinstance(function, dict) else {}
 
 
-def _renamed(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    calls = [_with_other_name(one) for one in message.get(_CALLS, ())]
-    return {**message, _CALLS: calls} if calls else message
+def _marked(message: Mapping[str, Any], marks: dict[str, str]) -> Mapping[str, Any]:
+    if calls := message.get(_CALLS):
+        named = [_with_name_marked(one, _new_mark(marks, CALLS)) for one in calls]
+        return {**message, _CALLS: named}
+    if message["role"] == _TOOL:
+        return {**message, "content": message["content"] + _new_mark(marks, "answers of tools")}
+    return message
 
 
-def _with_other_name(call: Mapping[str, Any]) -> Mapping[str, Any]:
+def _new_mark(marks: dict[str, str], what: str) -> str:
+    mark = f"_mark_{len(marks)}_"
+    marks[mark] = what
+    return mark
+
+
+def _with_name_marked(call: Mapping[str, Any], mark: str) -> Mapping[str, Any]:
     function = _function_of(call)
-    other = {**function, "name": f"{function['name']}_"}
+    other = {**function, "name": function["name"] + mark}
     return {**call, "function": other} if "function" in call else other
 
 
