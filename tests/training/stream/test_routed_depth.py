@@ -101,6 +101,19 @@ def test_a_wrong_forecast_keeps_to_the_capacity() -> None:
         streamed.close()
 
 
+def test_loans_that_a_departed_pass_gives_back_are_no_memory_of_the_device(tmp_path: Path) -> None:
+    run = run_of(StochasticDepth)
+    planned = plan(run, replace(OPTIONS, most_layer_calls=7), folder=tmp_path)
+    # Room for few loans, so that others wait for those that are given back.
+    streamed = StreamedRun(run, on_tier(planned, StoreTier.DISK, 34_000), tmp_path)
+    try:
+        for step in range(2):
+            streamed.step(step, is_watched=True)
+            assert streamed.peak_bytes <= planned.plan.predicted_peak_bytes
+    finally:
+        streamed.close()
+
+
 def test_a_pass_of_which_nothing_is_foreseen_is_planned_from_its_first_call() -> None:
     run = run_of(Shuffled)
     streamed = StreamedRun(run, plan(run, OPTIONS))

@@ -200,8 +200,10 @@ class StoreLink(HostLink):
         self.advance(0)
 
     def go_on(self, actions: Sequence[Action]) -> None:
-        if self._reads_ahead:
-            self._idle.go_on(actions)
+        # What is given back makes room for loans that wait, whose memory is the host's.
+        with self._device.host_section():
+            if self._reads_ahead:
+                self._idle.go_on(actions)
 
     def advance(self, position: int) -> None:
         with self._device.host_section():
