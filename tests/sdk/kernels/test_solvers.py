@@ -156,6 +156,13 @@ def test_iterations_of_any_solver_take_what_their_plan_says(
     assert cycles_of(plan) == pytest.approx(plan.cycles, rel=0.1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("iterations", [1, 7])
+def test_a_solver_of_two_cells_takes_what_its_plan_says(iterations: int) -> None:
+    plan = kernels.plan_solver("bicgstab", (2, 1, 1), iterations)
+    assert cycles_of(plan) == pytest.approx(plan.cycles, rel=0.02)
+
+
 def test_what_a_solver_cannot_do_is_refused() -> None:
     far = Stencil({(0, 0, 0): 1.0, (0, 0, 2): 1.0})
     with pytest.raises(OpenwaferError, match=r"that reaches \(0, 0, 2\) cells"):

@@ -111,6 +111,24 @@ def test_steps_on_more_pes_take_what_their_plan_says() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cell", "num_added"), [((0, 0), 99), ((5, 11), 20), ((6, 6), 2), ((1, 10), 0)]
+)
+def test_a_source_takes_cycles_where_and_as_long_as_it_adds(
+    cell: tuple[int, int], num_added: int
+) -> None:
+    heat = Stencil({(-1, 0): 0.2, (0, 1): 0.2}, source=Source(cell, np.ones(num_added, np.float32)))
+    plan = kernels.plan_stencil(heat, (12, 12))
+    assert abs(difference_from_plan(plan, 40)) <= 0.02
+
+
+@pytest.mark.slow
+def test_columns_that_start_later_end_later() -> None:
+    heat = Stencil({(-1, 0): 0.2, (0, 1): 0.2})
+    assert abs(difference_from_plan(kernels.plan_stencil(heat, (2, 80)), 20)) <= 0.02
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["wse2", "wse3"])
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize("reach", [(1, 1, 1), (2, 3, 0), (4, 4, 4), (0, 0, 2), (0, 7, 1)])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
 from openwafer.sdk.kernels.operands import takes_arrays
@@ -238,29 +238,36 @@ class StencilPlan:
             OpenwaferError: the number of steps is out of range.
         """
         _check_steps(steps)
-        alike = self._smallest_alike
-        values = np.zeros(alike.shape[: alike.stencil.num_dims], np.float32)
-        begun, later = _STEPS_TIMED
-        if steps <= later:
-            return alike.run(values, steps).cycles
-        first, both = (alike.run(values, number).cycles for number in _STEPS_TIMED)
-        return both + round((both - first) / (later - begun) * (steps - later))
+        later, few = _STEPS_TIMED[1], self._smallest_alike(_STEPS_TIMED[1])
+        source = self.stencil.source
+        num_added = 0 if source is None else len(source.values)
+        num_adding = max(0, min(steps, num_added) - later)
+        # The host's command reaches each column a hop later.
+        hop = GENERATIONS[self.arch].timing.hop_cycles
+        started = hop * (self.shape[1] - few.shape[1]) + _cycles_of_zeros(few, min(steps, later))
+        # Steps behind a source's last value take less.
+        others = max(0, steps - later) - num_adding
+        return (
+            started
+            + _later_cycles(few, num_adding)
+            + _later_cycles(self._smallest_alike(1), others)
+        )
 
-    @property
-    def _smallest_alike(self) -> "StencilPlan":
-        """The same on as few PEs as have one among them that is like most of this plan's."""
-        rows, columns, depth = self.shape
-        rows, columns = (
-            min(size, 2 * reach + 3)
-            for size, reach in zip((rows, columns), self.stencil.reach, strict=False)
+    def _smallest_alike(self, num_added: int) -> "StencilPlan":
+        """The same on as few PEs as have one among them that is like most of this plan's.
+
+        Args:
+            num_added: the most values of the source.
+        """
+        own, sizes = self.stencil, self.shape[:2]
+        few = [min(size, 2 * reach + 3) for size, reach in zip(sizes, own.reach, strict=False)]
+        source = own.source and Source(
+            (*map(_alike, own.source.cell, sizes, few), *own.source.cell[2:]),
+            own.source.values[:num_added],
         )
-        own = self.stencil
-        source = own.source and replace(
-            own.source, cell=(rows // 2, columns // 2, *own.source.cell[2:])
-        )
-        scale = None if own.scale is None else own.scale[:rows, :columns]
-        stencil = Stencil(own.coefficients, own.own, own.before, scale, source, own.boundary)
-        return StencilPlan(stencil, (rows, columns, depth), self.arch)
+        scale = None if own.scale is None else own.scale[: few[0], : few[1]]
+        stencil = replace(own, scale=scale, source=source)
+        return StencilPlan(stencil, (few[0], few[1], self.shape[2]), self.arch)
 
     @takes_arrays
     def run(
@@ -309,7 +316,7 @@ class StencilPlan:
         run["factors"] = np.broadcast_to(self._factors, (*self.shape[:2], len(self._factors)))
         if self.stencil.scale is not None:
             run["scale"] = self.stencil.scale.reshape(self.shape)
-        if self.stencil.source is not None:
+        if self.stencil.source is not None and len(self.stencil.source.values):
             y, x = self.stencil.source.cell[:2]
             run["added", y, x] = self.stencil.source.values
 
@@ -356,8 +363,28 @@ class StencilPlan:
 
 
 def _check_steps(steps: int) -> None:
-    if not 0 <= steps <= MAX_STEPS:
+    if steps not in range(MAX_STEPS + 1):
         raise error("stencil-steps", f"{steps} steps", help=f"give 0 to {MAX_STEPS:,}")
+
+
+def _cycles_of_zeros(plan: StencilPlan, steps: int) -> int:
+    """Simulated; other numbers take as long."""
+    return plan.run(np.zeros(plan.shape[: plan.stencil.num_dims], np.float32), steps).cycles
+
+
+def _later_cycles(plan: StencilPlan, steps: int) -> int:
+    """Of steps that are not the first ones."""
+    if not steps:
+        return 0
+    first, both = (_cycles_of_zeros(plan, number) for number in _STEPS_TIMED)
+    return round((both - first) / (_STEPS_TIMED[1] - _STEPS_TIMED[0]) * steps)
+
+
+def _alike(place: int, size: int, few: int) -> int:
+    """Of few places in a row the one as far from the nearer end, or in the middle."""
+    middle = few // 2
+    behind = size - 1 - place
+    return few - 1 - behind if behind < min(place, middle) else min(place, middle)
 
 
 def _inner(rim: Offset, shape: tuple[int, ...]) -> tuple[slice, ...]:
