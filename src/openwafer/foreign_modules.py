@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -85,7 +85,10 @@ class ForeignFinder(MetaPathFinder):
 
 
 def _has_code(package: str, path: Sequence[str] | None) -> bool:
-    found = PathFinder.find_spec(package, path)
+    """Whether a finder of another has it, as those of packages that are installed editable."""
+    others = (one for one in sys.meta_path if not isinstance(one, ForeignFinder))
+    specs = (one.find_spec(package, path) for one in others if hasattr(one, "find_spec"))
+    found = next(filter(None, specs), None)
     return found is not None and found.loader is not None
 
 

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,30 @@ def test_a_package_beside_a_script_keeps_its_code_and_gets_modules(tmp_path: Pat
     run_text(tmp_path, f"from modelzoo import RELEASE\n{estimator}")
     main = sys.modules["__main__"]
     assert (main.RELEASE, main.CerebrasEstimator.__name__) == ("R_1.7.1", "CerebrasEstimator")
+
+
+class EditableFinder:
+    """As `pip install -e` writes for a package whose folder is not on the path."""
+
+    def __init__(self, package: Path) -> None:
+        self._package = package
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != self._package.name:
+            return None
+        return spec_from_file_location(
+            name, self._package / "__init__.py", submodule_search_locations=[str(self._package)]
+        )
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_package_that_is_installed_editable_keeps_its_code(tmp_path: Path) -> None:
+    package = tmp_path / "elsewhere" / "modelzoo"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("RELEASE = 'R_1.7.1'\n")
+    sys.meta_path.append(EditableFinder(package))
+    run_text(tmp_path, "from modelzoo import RELEASE\n")
+    assert sys.modules["__main__"].RELEASE == "R_1.7.1"
 
 
 @pytest.mark.usefixtures("in_process")
