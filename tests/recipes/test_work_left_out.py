@@ -122,3 +122,5 @@ def test_a_model_that_computes_nothing_is_refused() -> None:
         HaltingTransformer(32, 16, 2, 0)
     with pytest.raises(InvalidFieldError, match="is not a share of the tokens"):
         MixtureOfDepths(32, 16, 2, 4, capacity=0.0)
+    with pytest.raises(InvalidFieldError, match="0 is below 1; 1 gives all layers a router"):
+        MixtureOfDepths(32, 16, 2, 4, every=0)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
 from tests.training.stream.both_loops import StreamedRun, plan
 from tests.training.stream.routed_models import EarlyExit, StochasticDepth
@@ -20,6 +21,11 @@ def test_more_calls_have_room_on_the_device() -> None:
 def test_a_bound_below_what_the_model_needs_is_refused_before_anything_runs() -> None:
     with pytest.raises(OpenwaferError, match=r"calls 5 layers, 'layers.3' behind the 3 that"):
         plan(run_of(EarlyExit, depths=(4,)), replace(OPTIONS, most_layer_calls=3))
+
+
+def test_a_bound_below_one_is_refused() -> None:
+    with pytest.raises(InvalidFieldError, match="expected above 0, found 0"):
+        replace(OPTIONS, most_layer_calls=0)
 
 
 def test_a_pass_that_goes_beyond_is_refused_at_the_call() -> None:

@@ -44,6 +44,8 @@ class MixtureOfDepths(nn.Module):
         super().__init__()
         if not 0 < capacity <= 1:
             raise InvalidFieldError("capacity", f"{capacity} is not a share of the tokens")
+        if every < 1:
+            raise InvalidFieldError("every", f"{every} is below 1; 1 gives all layers a router")
         self.config = config = GptConfig(
             hidden_size=hidden_size, num_layers=num_layers, num_heads=num_heads
         )

@@ -99,6 +99,9 @@ class StreamOptions:
 
     def __post_init__(self) -> None:
         convert_fields(self)
+        if self.most_layer_calls is not None and self.most_layer_calls < 1:
+            found = self.most_layer_calls
+            raise InvalidFieldError("most_layer_calls", f"expected above 0, found {found}")
 
 
 @dataclass(frozen=True)
