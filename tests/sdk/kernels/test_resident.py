@@ -157,6 +157,16 @@ def test_passes_over_weights_take_what_is_predicted(wafer: Resident) -> None:
         assert 0.5 * one.cycles < one.busy_cycles < one.cycles
 
 
+def test_an_account_tells_work_from_waiting_and_has_no_command(wafer: Resident) -> None:
+    held = wafer.hold(normal(HIDDEN, TOKENS))
+    wafer.add(held, held)
+    wafer.normalise(held, normal(2, HIDDEN))
+    local, norm = wafer.passes[-2:]
+    assert local.busy_cycles == pytest.approx(local.cycles, abs=15)
+    assert norm.busy_cycles is not None
+    assert norm.busy_cycles < norm.cycles - 16, "a norm waits for sums of other rows"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["wse2", "wse3"])
 @pytest.mark.parametrize("zeros", [0.0, 0.5, 0.9])

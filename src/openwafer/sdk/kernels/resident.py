@@ -24,6 +24,8 @@ from openwafer.sdk.kernels.running import check_finite, compiled, cycles_of
 from openwafer.sdk.kernels.sparse_tiles import Ints, in_turns
 from openwafer.sdk.kernels.weight_streams import WeightStreams, Words
 
+_ARGUMENT_CYCLES: Final = 10
+"""In which a core takes a further argument of a command, as measured."""
 _SUM_WORDS: Final = 2
 """Of memory, of an element of the arena."""
 
@@ -59,6 +61,15 @@ class Resident:
         plan = self.plan
         self._run = program.run(replace(QUIET, edge=plan.edge), account=self.has_account)
         self._write(0, arena)
+        if self.has_account:
+            self._of_command = self._command_cycles()
+
+    def _command_cycles(self) -> Ints:
+        """In which each core takes a command with one argument, which is no part of a pass."""
+        before = self._run.account().main.busy
+        self._run.launch("look", 0)
+        self._run.read("window", 1)
+        return self._run.account().main.busy - before
 
     def become(self, plan: ResidentPlan) -> None:
         """Load another program of the rectangle; what is held is copied off and on again.
@@ -433,11 +444,12 @@ class Resident:
     def _launch(self, function: str, *arguments: int) -> None:
         """Begin a pass."""
         if self.has_account:
-            self._busy = self._run.account().main.busy
+            of_arguments = _ARGUMENT_CYCLES * (len(arguments) - 1)
+            self._busy = self._run.account().main.busy + self._of_command + of_arguments
         self._run.launch(function, *arguments)
 
     def _busy_cycles(self, cycles: int) -> int | None:
-        """Of a core in the last pass, the mean of all; its command is no part of it."""
+        """Of a core in the last pass, the mean of all, without its command but for some cycles."""
         if not self.has_account:
             return None
         busy = self._run.account().main.busy - self._busy
