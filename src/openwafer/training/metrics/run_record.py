@@ -116,19 +116,23 @@ def describe_machine(device: str) -> Environment:
 
 def _commit_of(folder: Path) -> dict[str, str]:
     """The commit of a git folder, and whether tracked files differ from it; else nothing."""
-    # No lock: the user may be committing.
-    command = ("git", "--no-optional-locks", "-C", str(folder), "status")
-    options = ("--porcelain=v2", "--branch", "--untracked-files=no")
+    head = _git(folder, "rev-parse", "HEAD")
+    if not head:
+        return {}
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    beside = "" if changed == "" else ", with changes that are in no commit"
+    return {"commit": head + beside}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git says of a folder; ``None`` where there is no git, or no repository."""
     try:
-        asked = subprocess.run((*command, *options), capture_output=True, text=True, check=False)
+        # No lock: the user may be committing.
+        command = ("git", "--no-optional-locks", "-C", str(folder), *arguments)
+        asked = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        return {}
-    heads = [line for line in asked.stdout.splitlines() if line.startswith("#")]
-    commit = "".join(line.split()[-1] for line in heads if line.startswith("# branch.oid "))
-    if asked.returncode != 0 or commit == "(initial)":
-        return {}
-    is_changed = len(heads) < len(asked.stdout.splitlines())
-    return {"commit": commit + (", with changes that are in no commit" if is_changed else "")}
+        return None
+    return asked.stdout.strip() if asked.returncode == 0 else None
 
 
 def name_processor() -> str:
