@@ -133,20 +133,20 @@ class Walk:
     @property
     def next_call(self) -> tuple[Kind, str] | None:
         """Kind and layer of the next forward or backward, if one is left."""
-        for action in self.actions[self.position :]:
-            if action.kind in COMPUTE:
-                return action.kind, action.target
-        return None
+        return next(((one.kind, one.target) for one in self._left() if one.kind in COMPUTE), None)
 
     def next_forward_of(self, layers: Collection[str]) -> str | None:
         """The one of these layers whose forward is left and comes first."""
-        left = self.actions[self.position :]
-        forwards = (action.target for action in left if action.kind is Kind.FORWARD)
+        forwards = (action.target for action in self._left() if action.kind is Kind.FORWARD)
         return next((layer for layer in forwards if layer in layers), None)
 
     def is_to_come(self, kind: Kind, layer: str) -> bool:
         """Whether a layer's forward or backward is among what is left."""
         return self._find(kind, layer) is not None
+
+    def _left(self) -> Iterator[Action]:
+        """Those that are left, which each call of a layer asks for, uncopied."""
+        return (self.actions[number] for number in range(self.position, len(self.actions)))
 
     def _find(self, kind: Kind, layer: str) -> int | None:
         for position in range(self.position, len(self.actions)):

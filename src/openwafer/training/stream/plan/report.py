@@ -41,7 +41,6 @@ from openwafer.training.store.layout import (
 from openwafer.training.store.pages import PAGE_MAP, resident_bytes
 from openwafer.training.store.parameter_store import Tier
 from openwafer.training.stream.device.device import Device
-from openwafer.training.stream.layers import leaves_out
 from openwafer.training.stream.plan.placement import StorePlacement
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.plan.step_time import Prediction
@@ -92,7 +91,7 @@ def report_of(
         undone_step_bytes=moved.undone,
         kept_step_bytes=moved.kept,
         experts=_experts(plan),
-        whole_layer_calls=len(plan.dry.visits) if leaves_out(model) else None,
+        whole_layer_calls=len(plan.dry.visits) if plan.dry.leaves_out else None,
         origins=INFERRED
         | {
             "device_budget_bytes": Origin.GIVEN if device.budget_bytes else Origin.MEASURED,
