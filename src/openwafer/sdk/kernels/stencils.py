@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -238,20 +239,29 @@ class StencilPlan:
             OpenwaferError: the number of steps is out of range.
         """
         _check_steps(steps)
-        later, few = _STEPS_TIMED[1], self._smallest_alike(_STEPS_TIMED[1])
+        first, later = _STEPS_TIMED
         source = self.stencil.source
         num_added = 0 if source is None else len(source.values)
+
+        @cache
+        def taken(values: int, steps: int) -> int:
+            """Of the smallest array, whose source has so many values at most."""
+            return _cycles_of_zeros(self._smallest_alike(values), steps)
+
+        def more(values: int, steps: int) -> int:
+            """Of steps that are not the first ones."""
+            if not steps:
+                return 0
+            return round((taken(values, later) - taken(values, first)) / (later - first) * steps)
+
         num_adding = max(0, min(steps, num_added) - later)
         # The host's command reaches each column a hop later.
         hop = GENERATIONS[self.arch].timing.hop_cycles
-        started = hop * (self.shape[1] - few.shape[1]) + _cycles_of_zeros(few, min(steps, later))
+        late = hop * (self.shape[1] - self._smallest_alike(0).shape[1])
+        values = min(later, num_added)
         # Steps behind a source's last value take less.
-        others = max(0, steps - later) - num_adding
-        return (
-            started
-            + _later_cycles(few, num_adding)
-            + _later_cycles(self._smallest_alike(1), others)
-        )
+        others = more(min(1, num_added), max(0, steps - later) - num_adding)
+        return late + taken(values, min(steps, later)) + more(values, num_adding) + others
 
     def _smallest_alike(self, num_added: int) -> "StencilPlan":
         """The same on as few PEs as have one among them that is like most of this plan's.
@@ -370,14 +380,6 @@ def _check_steps(steps: int) -> None:
 def _cycles_of_zeros(plan: StencilPlan, steps: int) -> int:
     """Simulated; other numbers take as long."""
     return plan.run(np.zeros(plan.shape[: plan.stencil.num_dims], np.float32), steps).cycles
-
-
-def _later_cycles(plan: StencilPlan, steps: int) -> int:
-    """Of steps that are not the first ones."""
-    if not steps:
-        return 0
-    first, both = (_cycles_of_zeros(plan, number) for number in _STEPS_TIMED)
-    return round((both - first) / (_STEPS_TIMED[1] - _STEPS_TIMED[0]) * steps)
 
 
 def _alike(place: int, size: int, few: int) -> int:
