@@ -13,7 +13,6 @@ from openwafer.training.models.reference_gpt import (
     Mlp,
     Projection,
     TokenEmbedding,
-    next_token_loss,
     residual_std,
 )
 
@@ -41,9 +40,7 @@ class Btlm(nn.Module):
         x_BTD = self.embedding(input_ids)
         for layer in self.layers:
             x_BTD = layer(x_BTD)
-        logits_BTV = self.head(self.norm(x_BTD))
-        loss = None if labels is None else next_token_loss(logits_BTV, labels)
-        return GptOutput(loss, logits_BTV)
+        return GptOutput.of(self.head(self.norm(x_BTD)), labels)
 
 
 class BtlmLayer(nn.Module):

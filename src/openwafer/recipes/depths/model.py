@@ -12,7 +12,6 @@ from openwafer.training.models.reference_gpt import (
     GptOutput,
     Projection,
     TokenEmbedding,
-    next_token_loss,
     rotary_tables,
 )
 
@@ -71,9 +70,7 @@ class MixtureOfDepths(nn.Module):
                 x_BTD = self._routed(layer, self.routers[str(index)], x_BTD, tables)
             else:
                 x_BTD = layer(x_BTD, *tables)
-        logits_BTV = self.head(self.norm(x_BTD))
-        loss = None if labels is None else next_token_loss(logits_BTV, labels)
-        return GptOutput(loss, logits_BTV)
+        return GptOutput.of(self.head(self.norm(x_BTD)), labels)
 
     def _routed(
         self, layer: nn.Module, router: nn.Module, x_BTD: Tensor, tables: tuple[Tensor, Tensor]

@@ -18,7 +18,6 @@ from openwafer.training.models.reference_gpt import (
     Mlp,
     Projection,
     TokenEmbedding,
-    next_token_loss,
     residual_std,
     rotary_tables,
     rotate,
@@ -109,11 +108,11 @@ class HaltingTransformer(nn.Module):
             pondering.step(x_BTD, chance_BT, is_last=is_last)
             if not self.runs_whole and not pondering.goes_on_BT.any():
                 break
-        logits_BTV = self.head(self.norm(pondering.out_BTD))
-        loss = None if labels is None else next_token_loss(logits_BTV, labels)
-        if loss is not None and self.training:
-            loss = loss + self.ponder_cost * pondering.calls_BT.mean()
-        return GptOutput(loss, logits_BTV)
+        output = GptOutput.of(self.head(self.norm(pondering.out_BTD)), labels)
+        if output.loss is None or not self.training:
+            return output
+        cost = self.ponder_cost * pondering.calls_BT.mean()
+        return GptOutput(output.loss + cost, output.logits)
 
     def _calls(self) -> Iterator[tuple[nn.Module, Tensor, bool]]:
         numbers_ND = self.numbers(torch.arange(self.most_calls, device=self.halting.weight.device))

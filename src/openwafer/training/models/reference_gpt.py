@@ -110,6 +110,12 @@ class GptOutput:
     loss: Tensor | None
     logits: Tensor
 
+    @classmethod
+    def of(cls, logits_BTV: Tensor, labels_BT: Tensor | None) -> "GptOutput":
+        """The output with the loss of :func:`next_token_loss` where labels were given."""
+        loss = None if labels_BT is None else next_token_loss(logits_BTV, labels_BT)
+        return cls(loss, logits_BTV)
+
 
 class ReferenceGpt(nn.Module):
     """The model; ``config`` keeps its sizes."""
@@ -162,8 +168,7 @@ class ReferenceGpt(nn.Module):
         for layer, past in zip(self.layers, pasts, strict=True):
             x_BTD = layer(x_BTD, cos_TK, sin_TK, past)
         logits_BTV = self.head(self.norm(x_BTD))
-        loss = None if labels is None else next_token_loss(logits_BTV, labels)
-        return GptOutput(loss, logits_BTV)
+        return GptOutput.of(logits_BTV, labels)
 
 
 class GptLayer(nn.Module):
