@@ -43,6 +43,14 @@ class InvalidFieldError(ValueError):
         self.help = help
 
 
+def require_positive(config: object, *names: str) -> None:
+    """Refuse fields of a dataclass that are 0 or below; None is a field not given."""
+    for name in names:
+        found = getattr(config, name)
+        if found is not None and not found > 0:
+            raise InvalidFieldError(name, f"expected above 0, found {found}")
+
+
 def load(path: PathLike, cls: type[Config], overrides: Sequence[str] = ()) -> Config:
     """Read the YAML file `path` as a `cls`; see ``parse``. Relative paths stay as written.
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from openwafer import config as yaml_config
 from openwafer.config import Bytes, InvalidFieldError, PathLike, convert_fields, path_of
+from openwafer.config.reading import require_positive
 from openwafer.diagnostics import OpenwaferError, counted, error
 from openwafer.training.collectives.ordered_sums import Reduction
 from openwafer.training.data import SavedTokenizer
@@ -36,7 +37,6 @@ from openwafer.training.session.config_sections import (
     StreamingConfig,
     TokensConfig,
     Weights,
-    require_positive,
 )
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.step import LossScaling

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from openwafer.config import Bytes, InvalidFieldError, convert_fields
+from openwafer.config.reading import require_positive
 from openwafer.diagnostics import counted, did_you_mean
 from openwafer.training.data import (
     DataConfig,
@@ -463,10 +464,3 @@ class StreamingConfig:
             raise InvalidFieldError(
                 "prefetch_layers", f"expected at least 0, found {self.prefetch_layers}"
             )
-
-
-def require_positive(config: object, *names: str) -> None:
-    for name in names:
-        found = getattr(config, name)
-        if found is not None and not found > 0:
-            raise InvalidFieldError(name, f"expected above 0, found {found}")

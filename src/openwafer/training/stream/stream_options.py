@@ -8,6 +8,7 @@ import torch
 
 import openwafer
 from openwafer.config import Bytes, InvalidFieldError, convert_fields
+from openwafer.config.reading import require_positive
 from openwafer.diagnostics import error
 from openwafer.training.collectives.network_rates import NetworkRates
 from openwafer.training.plan_record import Activations, ExpertsWay, Mode, StoreUse
@@ -99,9 +100,7 @@ class StreamOptions:
 
     def __post_init__(self) -> None:
         convert_fields(self)
-        if self.most_layer_calls is not None and self.most_layer_calls < 1:
-            found = self.most_layer_calls
-            raise InvalidFieldError("most_layer_calls", f"expected above 0, found {found}")
+        require_positive(self, "most_layer_calls")
 
 
 @dataclass(frozen=True)
