@@ -38,7 +38,16 @@ def decode(kind: type[Content], data: bytes | str) -> Content:
     except msgspec.ValidationError as cause:
         raise JsonMistake(_told(cause, decode(object, data))) from cause
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
-        raise JsonMistake(f"not JSON: {cause}") from cause
+        raise JsonMistake(f"not JSON: {_no_text(data) or cause}") from cause
+
+
+def _no_text(data: bytes | str) -> str:
+    """Which byte is no UTF-8, if one is not: not every parser says which."""
+    try:
+        data.encode() if isinstance(data, str) else data.decode()
+    except UnicodeError as wrong:
+        return str(wrong)
+    return ""
 
 
 def convert(kind: type[Content], value: object) -> Content:
