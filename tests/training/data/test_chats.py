@@ -197,9 +197,9 @@ def test_an_answer_to_nothing_is_told_with_the_row(tmp_path: Path) -> None:
     assert "its first message is an answer, and nothing before says where" in problem
 
 
-def problem_of(folder: Path, rows: Sequence[Any]) -> str:
+def problem_of(folder: Path, rows: Sequence[Any], **source: Any) -> str:
     with pytest.raises(OpenwaferError) as caught:
-        prepared(folder, rows)
+        prepared(folder, rows, **source)
     return str(caught.value)
 
 

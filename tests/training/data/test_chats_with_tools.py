@@ -94,6 +94,8 @@ def test_what_would_be_lost_is_told_with_the_row(
     ("old", "new", "told"),
     [
         ("m.tool_calls or []", "(m.tool_calls or [])[:1]", "the calls of tools of this chat, or"),
+        ("c.function | tojson", "c.function.name", "the arguments of calls of this chat, or"),
+        ("in tools", "in tools[:1]", "the tools of this chat, or not all"),
         ("in messages", "in messages if m.role != 'tool'", "the answers of tools of this chat, or"),
         (
             "{{ m.content }}",
@@ -106,10 +108,36 @@ def test_what_a_template_loses_of_calls_and_answers_is_told(
     old: str, new: str, told: str, tmp_path: Path
 ) -> None:
     calls = {"role": "assistant", "tool_calls": [CALL, CALL]}
-    row = {"messages": [ROW["messages"][0], calls, *ROW["messages"][2:]]}
+    row = {**ROW, "messages": [ROW["messages"][0], calls, *ROW["messages"][2:]]}
+    row["tools"] = [*TOOLS, {"type": "function", "function": {"name": "subtract"}}]
     template = CALLING.replace(old, new, 1)
     assert template != CALLING
-    assert told in problem_of(save_tokenizer(tmp_path, template), [row])
+    assert told in problem_of(save_tokenizer(tmp_path, template), [row], **WITH_TOOLS)
+
+
+def test_arguments_that_a_template_writes_by_their_names_are_not_lost(tmp_path: Path) -> None:
+    by_name = "c.function.name ~ c.function.arguments.a"
+    template = CALLING.replace("c.function | tojson", by_name)
+    dataset = prepared(save_tokenizer(tmp_path, template), [ROW], **WITH_TOOLS)
+    assert learned(dataset) == ["<call>add2</call><|im_end|>\nit is four<|im_end|>\n"]
+
+
+@pytest.mark.parametrize("content", [None, "", "let me see"])
+def test_a_call_of_the_older_form_is_told_where_the_template_leaves_it_out(
+    content: str | None, tmp_path: Path
+) -> None:
+    call = {"role": "assistant", "content": content, "function_call": CALL["function"]}
+    problem = problem_of(save_tokenizer(tmp_path, CALLING), [{"messages": [CHAT[0], call]}])
+    assert "does not write the calls in function_call of this chat" in problem
+    assert "write each call as tool_calls: [{function: ...}]" in problem
+
+
+def test_a_call_of_the_older_form_is_learned_where_the_template_writes_it(tmp_path: Path) -> None:
+    call = {"role": "assistant", "content": None, "function_call": CALL["function"]}
+    template = CHATML.replace("m.content", "m.content or m.function_call | tojson")
+    rows = [{"messages": [CHAT[0], call]}]
+    dataset = prepared(save_tokenizer(tmp_path, template), rows)
+    assert learned(dataset) == [f"{json.dumps(CALL['function'])}<|im_end|>\n"]
 
 
 @pytest.mark.parametrize(

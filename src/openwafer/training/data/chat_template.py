@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.data.chats import ANSWERING, CALLS, Chat
+from openwafer.training.data.chats import ANSWERING, ARGUMENTS, CALLS, OLDER_CALLS, TOOLS, Chat
 from openwafer.training.data.shards import TokenisedDocument
 
 _GENERATION: Final = re.compile(r"\{%-?\s*generation\s*-?%\}")
@@ -77,10 +77,16 @@ class ChatTemplate:
         if not chat.tools and not marks:
             return
         text, written = self._text(chat), self._text(marked)
-        if chat.tools and self._text(replace(chat, tools=())) == text:
-            raise self._lost("tools", origin)
-        for mark, what in marks.items():
-            if mark not in written:
+        found = {what for mark, what in marks.items() if mark in written}
+        lost = {what for mark, what in marks.items() if mark not in written}
+        if chat.tools and TOOLS not in found and self._text(replace(chat, tools=())) == text:
+            lost.add(TOOLS)
+        # A template may write those arguments alone that the tool describes.
+        is_doubtful = ARGUMENTS in lost and ARGUMENTS not in found
+        if is_doubtful and self._text(chat.without_arguments()) != text:
+            lost.discard(ARGUMENTS)
+        for what in (TOOLS, *marks.values()):
+            if what in lost:
                 raise self._lost(what, origin)
         for arguments in chat.arguments_as_text:
             if json.dumps(arguments, ensure_ascii=False) in text:
@@ -96,13 +102,15 @@ class ChatTemplate:
             "tools-not-written",
             f"{origin}: the chat template of {self.folder} does not write the {what} of "
             "this chat, or not all, which would be lost",
-            help="take a template that writes them, or leave them out of the data",
+            help="write each call as tool_calls: [{function: ...}], as templates of today read it"
+            if what == OLDER_CALLS
+            else "take a template that writes them, or leave them out of the data",
         )
 
     def _by_marks(self, chat: Chat, origin: str) -> TokenisedDocument:
         ids, are_targets = self._generated(chat)
         marked, marks = chat.marked()
-        if CALLS in marks.values():
+        if {CALLS, OLDER_CALLS} & set(marks.values()):
             others, are_learned = self._generated(marked)
             if np.array_equal(others[are_learned], ids[are_targets]):
                 raise error(

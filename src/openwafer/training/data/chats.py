@@ -11,6 +11,8 @@ _KEYS: Final = {"role", "content"}
 _OTHER_KEYS: Final = {"from", "value"}
 """Of messages as ShareGPT writes them."""
 _CALLS: Final = "tool_calls"
+_OLDER_CALL: Final = "function_call"
+"""One call, as messages were written before there were tools."""
 _OTHER_ROLES: Final[Mapping[str, str]] = {
     "human": "user",
     "user": "user",
@@ -18,7 +20,10 @@ _OTHER_ROLES: Final[Mapping[str, str]] = {
     "assistant": "assistant",
     "system": "system",
 }
+TOOLS: Final = "tools"
 CALLS: Final = "calls of tools"
+ARGUMENTS: Final = "arguments of calls"
+OLDER_CALLS: Final = f"calls in {_OLDER_CALL}"
 _TOOL: Final = "tool"
 """Role of the messages that a tool has answered."""
 ANSWERING: Final = "assistant"
@@ -52,14 +57,19 @@ class Chat:
         return tuple(one for one in found if isinstance(one, str))
 
     def marked(self) -> tuple["Chat", Mapping[str, str]]:
-        """The chat with a mark in each call of a tool and each answer of one.
+        """The chat with marks in each tool, each call of one with its arguments, and each answer.
 
         Returns:
             The chat, and what each mark stands in.
         """
         marks: dict[str, str] = {}
+        tools = tuple(_with_name_marked(one, marks, TOOLS) for one in self.tools)
         messages = tuple(_marked(one, marks) for one in self.messages)
-        return replace(self, messages=messages), marks
+        return replace(self, messages=messages, tools=tools), marks
+
+    def without_arguments(self) -> "Chat":
+        """The chat, whose calls have no arguments."""
+        return replace(self, messages=tuple(_without_arguments(one) for one in self.messages))
 
 
 @dataclass(frozen=True)
@@ -113,18 +123,21 @@ def _message(found: object, origin: str) -> Mapping[str, Any]:
         _require_calls(calls, origin)
         # Templates ask whether it is none, and not whether it is there.
         message |= {"content": None} if "content" in found and found["content"] is None else {}
-    for key in ("role",) if calls and message.get("content") is None else ("role", "content"):
+    if older := message.get(_OLDER_CALL):
+        _require_calls([older], origin, _OLDER_CALL)
+    is_call = (calls or older) and message.get("content") is None
+    for key in ("role",) if is_call else ("role", "content"):
         if not isinstance(message.get(key), str):
             raise _bad_message(f"{origin}: its {key} is {message.get(key)!r:.60}, expected a text")
     return message
 
 
-def _require_calls(calls: object, origin: str) -> None:
+def _require_calls(calls: object, origin: str, key: str = _CALLS) -> None:
     if not isinstance(calls, list):
-        raise _bad_message(f"{origin}: its {_CALLS} are {calls!r:.60}, expected a list")
+        raise _bad_message(f"{origin}: its {key} are {calls!r:.60}, expected a list")
     for one in calls:
         if not isinstance(_function_of(one).get("name"), str):
-            raise _bad_message(f"{origin}: its {_CALLS} hold {one!r:.60}, which names no function")
+            raise _bad_message(f"{origin}: its {key} hold {one!r:.60}, which names no function")
 
 
 def _function_of(call: object) -> Mapping[str, Any]:
@@ -133,12 +146,16 @@ def _function_of(call: object) -> Mapping[str, Any]:
 
 
 def _marked(message: Mapping[str, Any], marks: dict[str, str]) -> Mapping[str, Any]:
+    found = dict(message)
     if calls := message.get(_CALLS):
-        named = [_with_name_marked(one, _new_mark(marks, CALLS)) for one in calls]
-        return {**message, _CALLS: named}
+        found[_CALLS] = [
+            _with_arguments_marked(_with_name_marked(one, marks, CALLS), marks) for one in calls
+        ]
+    if _OLDER_CALL in message:
+        found[_OLDER_CALL] = _with_name_marked(message[_OLDER_CALL], marks, OLDER_CALLS)
     if message["role"] == _TOOL:
-        return {**message, "content": message["content"] + _new_mark(marks, "answers of tools")}
-    return message
+        found["content"] += _new_mark(marks, "answers of tools")
+    return found
 
 
 def _new_mark(marks: dict[str, str], what: str) -> str:
@@ -147,10 +164,36 @@ def _new_mark(marks: dict[str, str], what: str) -> str:
     return mark
 
 
-def _with_name_marked(call: Mapping[str, Any], mark: str) -> Mapping[str, Any]:
-    function = _function_of(call)
-    other = {**function, "name": function["name"] + mark}
-    return {**call, "function": other} if "function" in call else other
+def _with_name_marked(
+    call: Mapping[str, Any], marks: dict[str, str], what: str
+) -> Mapping[str, Any]:
+    name = _function_of(call).get("name")
+    # A tool may be described without a name, by a template's own custom.
+    return call if name is None else _changed(call, name=f"{name}{_new_mark(marks, what)}")
+
+
+def _with_arguments_marked(call: Mapping[str, Any], marks: dict[str, str]) -> Mapping[str, Any]:
+    arguments = _function_of(call).get("arguments")
+    if isinstance(arguments, str):
+        return _changed(call, arguments=arguments + _new_mark(marks, ARGUMENTS))
+    if isinstance(arguments, dict):
+        return _changed(call, arguments={**arguments, _new_mark(marks, ARGUMENTS): 0})
+    return call
+
+
+def _without_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    calls = [
+        _changed(one, arguments="" if isinstance(_function_of(one)["arguments"], str) else {})
+        if "arguments" in _function_of(one)
+        else one
+        for one in message.get(_CALLS) or ()
+    ]
+    return {**message, _CALLS: calls} if calls else message
+
+
+def _changed(call: Mapping[str, Any], **other: Any) -> Mapping[str, Any]:
+    function = {**_function_of(call), **other}
+    return {**call, "function": function} if "function" in call else function
 
 
 def tools_of(value: object, column: str, origin: str) -> tuple[Mapping[str, Any], ...]:
