@@ -1,20 +1,25 @@
-"""Processor time of a step by each front end beside that of the loop below, in turns.
+"""Processor time and memory of a step by each front end beside those of the loop below.
 
-What needs accelerate or Lightning is left out where they are not installed.
+Each way has a process of its own, and they take steps in turns: a step is charged with all that its
+process computes from its beginning to that of the next one, also in threads behind its end. What
+needs accelerate or Lightning is left out where they are not installed.
 """
 
 import argparse
+import multiprocessing
+import resource
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
+from multiprocessing.connection import Connection
 from statistics import median
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import torch
-from greenlet import greenlet
 from torch import nn
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainingArguments
@@ -26,7 +31,8 @@ from openwafer.training.frontends.present import cstorch
 from openwafer.training.frontends.session import cbtorch
 from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
 
-Steps = Generator[float]
+EndStep = Callable[[], object]
+"""Is called behind each step, and returns when the next one is to begin."""
 
 
 def make_model(hidden: int, layers: int) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -49,50 +55,42 @@ def batches(steps: int) -> list[torch.Tensor]:
     return [torch.randint(0, 1024, (4, 64)) for _ in range(steps)]
 
 
-def in_loop(args: argparse.Namespace, *, clips: bool = False) -> Steps:
+def in_loop(args: argparse.Namespace, end_step: EndStep, *, clips: bool = False) -> None:
     """Steps of a loop of one's own."""
     model, optimizer = make_model(args.hidden, args.layers)
     with stream_weights(model, optimizer, device_memory=args.device_memory) as streamed:
         for batch in batches(args.steps):
-            start = time.process_time()
             optimizer.zero_grad()
             model(batch, labels=batch).loss.backward()
             if clips:
                 streamed.clip_grad_norm_(1.0)
             optimizer.step()
-            yield time.process_time() - start
+            end_step()
 
 
-def in_session(args: argparse.Namespace) -> Steps:
+def in_session(args: argparse.Namespace, end_step: EndStep) -> None:
     """Steps of a session, whose loader ends each and runs its closure."""
     cbtorch.initialize(device_memory=args.device_memory)
     model, optimizer = make_model(args.hidden, args.layers)
     cbtorch.module(model)
     cbtorch.optimizer(optimizer)
-    given = iter(loader := cbtorch.dataloader(batches(args.steps)))
-    losses: list[float] = []
+    loader = cbtorch.dataloader(batches(args.steps))
     with cbtorch.Session(loader, "train") as session:
-        while True:
-            start = time.process_time()
-            batch = next(given, None)
-            if batch is None:
-                return
+        for batch in loader:
             optimizer.zero_grad()
             loss = model(batch, labels=batch).loss
             loss.backward()
             optimizer.step()
-            session.add_step_closure(lambda of: losses.append(of.item()), (loss,))
-            yield time.process_time() - start
+            session.add_step_closure(lambda of: (of.item(), end_step()), (loss,))
 
 
-def in_executor(args: argparse.Namespace) -> Steps:
+def in_executor(args: argparse.Namespace, end_step: EndStep) -> None:
     """Traced steps of an executor, with a closure for each; by the other two's optimizer."""
     backend = cstorch.backend("CSX", device_memory=args.device_memory)
     model, optimizer = make_model(args.hidden, args.layers)
     assert backend is not None
     backend.take_optimizer(optimizer)
     cstorch.compile(model, backend)
-    losses: list[float] = []
 
     @cstorch.trace
     def training_step(batch: torch.Tensor) -> torch.Tensor:
@@ -102,30 +100,13 @@ def in_executor(args: argparse.Namespace) -> Steps:
         optimizer.step()
         return loss
 
-    note = cstorch.step_closure(lambda of: losses.append(of.item()))
+    note = cstorch.step_closure(lambda of: (of.item(), end_step()))
     loader = cstorch.utils.data.DataLoader(lambda: batches(args.steps))
-    given = iter(cstorch.utils.data.DataExecutor(loader))
-    while True:
-        start = time.process_time()
-        batch = next(given, None)
-        if batch is None:
-            return
+    for batch in cstorch.utils.data.DataExecutor(loader):
         note(training_step(batch))
-        yield time.process_time() - start
 
 
-def in_turns(train: Callable[[Callable[[], object]], object]) -> Steps:
-    """Steps of a trainer that has a loop of its own, and calls what it is given at each end."""
-    worker = greenlet(lambda: train(worker.parent.switch))
-    while True:
-        start = time.process_time()
-        worker.switch()
-        if worker.dead:
-            return
-        yield time.process_time() - start
-
-
-def in_estimator(args: argparse.Namespace) -> Steps:
+def in_estimator(args: argparse.Namespace, end_step: EndStep) -> None:
     """Steps of an estimator, which calls its model function each time."""
 
     def model_fn(features: torch.Tensor, mode: str) -> cs_estimator.EstimatorSpec:
@@ -133,17 +114,14 @@ def in_estimator(args: argparse.Namespace) -> Steps:
         loss = model(features, labels=features).loss
         return cs_estimator.EstimatorSpec(mode, loss=loss, train_op=optimizer)
 
-    def train(end_step: Callable[[], object]) -> None:
-        class StepHook(cs_estimator.SessionRunHook):
-            def after_run(self, *_: object) -> None:
-                end_step()
+    class StepHook(cs_estimator.SessionRunHook):
+        def after_run(self, *_: object) -> None:
+            end_step()
 
-        with tempfile.TemporaryDirectory() as folder:
-            cs_estimator.CerebrasEstimator(
-                model_fn, folder, device_memory=args.device_memory
-            ).train(lambda: batches(args.steps), [StepHook()])
-
-    return in_turns(train)
+    with tempfile.TemporaryDirectory() as folder:
+        cs_estimator.CerebrasEstimator(model_fn, folder, device_memory=args.device_memory).train(
+            lambda: batches(args.steps), [StepHook()]
+        )
 
 
 def samples(steps: int) -> list[dict[str, torch.Tensor]]:
@@ -174,113 +152,144 @@ class StepEnds(TrainerCallback):
         self.end_step()
 
 
-def in_trainer(args: argparse.Namespace) -> Steps:
+def in_trainer(args: argparse.Namespace, end_step: EndStep) -> None:
     """Steps of the Trainer of transformers, which clips."""
-
-    def train(end_step: Callable[[], object]) -> None:
-        model, optimizer = make_model(args.hidden, args.layers)
-        with tempfile.TemporaryDirectory() as folder:
-            StreamedTrainer(
-                Held(model),
-                TrainingArguments(
-                    folder,
-                    use_cpu=True,
-                    per_device_train_batch_size=4,
-                    max_steps=args.steps,
-                    lr_scheduler_type="constant",
-                    save_strategy="no",
-                    report_to=[],
-                    disable_tqdm=True,
-                    remove_unused_columns=False,
-                ),
-                train_dataset=samples(args.steps),
-                optimizers=(optimizer, None),
-                callbacks=[StepEnds(end_step)],
-                device_memory=args.device_memory,
-            ).train()
-
-    return in_turns(train)
+    model, optimizer = make_model(args.hidden, args.layers)
+    with tempfile.TemporaryDirectory() as folder:
+        StreamedTrainer(
+            Held(model),
+            TrainingArguments(
+                folder,
+                use_cpu=True,
+                per_device_train_batch_size=4,
+                max_steps=args.steps,
+                lr_scheduler_type="constant",
+                save_strategy="no",
+                report_to=[],
+                disable_tqdm=True,
+                remove_unused_columns=False,
+            ),
+            train_dataset=samples(args.steps),
+            optimizers=(optimizer, None),
+            callbacks=[StepEnds(end_step)],
+            device_memory=args.device_memory,
+        ).train()
 
 
-def in_lightning(args: argparse.Namespace) -> Steps:
+def in_lightning(args: argparse.Namespace, end_step: EndStep) -> None:
     """Steps of Lightning's Trainer, which clips."""
     lightning = import_module("lightning.pytorch")
     strategy = import_module("openwafer.training.frontends.lightning").StreamedStrategy
 
     class Module(lightning.LightningModule):  # type: ignore[misc,name-defined]
-        def __init__(self, end_step: Callable[[], object]) -> None:
+        def __init__(self) -> None:
             super().__init__()
             self.model, self.optimizer = make_model(args.hidden, args.layers)
-            self.end_step = end_step
 
         def training_step(self, batch: Any, _index: int) -> torch.Tensor:
             loss: torch.Tensor = self.model(**batch).loss
             return loss
 
         def on_train_batch_end(self, *_: object) -> None:
-            self.end_step()
+            end_step()
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return self.optimizer
 
-    def train(end_step: Callable[[], object]) -> None:
-        trainer = lightning.Trainer(
-            accelerator="cpu",
-            strategy=strategy(args.device_memory),
-            max_steps=args.steps,
-            gradient_clip_val=1.0,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-        )
-        trainer.fit(Module(end_step), DataLoader(samples(args.steps), batch_size=4))
-
-    return in_turns(train)
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        strategy=strategy(args.device_memory),
+        max_steps=args.steps,
+        gradient_clip_val=1.0,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+    )
+    trainer.fit(Module(), DataLoader(samples(args.steps), batch_size=4))
 
 
-def measured(
-    ways: dict[str, Callable[[argparse.Namespace], Steps]], args: argparse.Namespace
-) -> dict[str, list[float]]:
-    """Seconds of each way's steps, one of each in turn; the first plans, and does not count."""
-    under_way = {name: way(args) for name, way in ways.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+WAYS: Final = {
+    "loop": in_loop,
+    "session": in_session,
+    "executor": in_executor,
+    "estimator": in_estimator,
+    # These clip, unless they are told otherwise.
+    "clipped loop": partial(in_loop, clips=True),
+    "trainer": in_trainer,
+    "lightning": in_lightning,
+}
+BESIDE: Final = {"loop": ("session", "executor", "estimator")}
+BESIDE_CLIPPED: Final = {"clipped loop": ("trainer", "lightning")}
+NEEDED: Final = {"trainer": "accelerate", "lightning": "lightning"}
+
+
+class Told(NamedTuple):
+    """What a process tells of its way: seconds of each step but the first, and its peak in MiB."""
+
+    seconds: list[float]
+    peak_mib: float
+
+
+def take_steps(way: str, args: argparse.Namespace, parent: Connection) -> None:
+    """Take a step of a way whenever the parent says so, and tell at the end what they took."""
+    torch.set_num_threads(1)
+    beginnings = list[float]()
+
+    def end_step() -> None:
+        parent.send(None)
+        parent.recv()
+        beginnings.append(time.process_time())
+
+    parent.recv()
+    WAYS[way](args, end_step)
+    seconds = [later - before for before, later in pairwise(beginnings)]
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    parent.send(Told(seconds, peak_mib))
+
+
+def measured(ways: list[str], args: argparse.Namespace) -> dict[str, Told]:
+    """What each way tells, one step of each in turn."""
+    # Nothing has computed yet, so that there are no threads to lose, and imports are made once.
+    context = multiprocessing.get_context("fork")
+    children = dict[str, Connection]()
+    for way in ways:
+        children[way], child = context.Pipe()
+        context.Process(target=take_steps, args=(way, args, child), daemon=True).start()
     for step in range(args.steps):
-        for name in list(ways)[:: 1 if step % 2 else -1]:
-            seconds[name].append(next(under_way[name]))
-    for steps in under_way.values():
-        steps.close()
-    return {name: each[1:] for name, each in seconds.items()}
+        for child in list(children.values())[:: 1 if step % 2 else -1]:
+            child.send(None)
+            child.recv()
+    for child in children.values():
+        child.send(None)
+    return {way: child.recv() for way, child in children.items()}
+
+
+def compare(beside: dict[str, tuple[str, ...]], args: argparse.Namespace) -> None:
+    """Print the median and the peak of each way, and what they are beside the loop's."""
+    ((loop, others),) = beside.items()
+    missing = [way for way in others if find_spec(NEEDED.get(way, "torch")) is None]
+    for way in missing:
+        print(f"{way} is left out: {NEEDED[way]} is not installed")
+    told = measured([loop, *(way for way in others if way not in missing)], args)
+    for way, (seconds, peak_mib) in told.items():
+        print(
+            f"{way:12} {median(seconds) * 1e3:8.2f} ms of processor time a step, "
+            f"{median(seconds) / median(told[loop].seconds):.4f} of the {loop}'s; "
+            f"peak {peak_mib:.0f} MiB, {peak_mib - told[loop].peak_mib:+.0f}",
+            flush=True,
+        )
 
 
 def main() -> None:
-    """Print medians and their ratio."""
+    """Print both comparisons."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--device-memory", default="20MiB")
     args = parser.parse_args()
-    torch.set_num_threads(1)
-    clipped = partial(in_loop, clips=True)
-    ways = {"session": in_session, "executor": in_executor, "estimator": in_estimator}
-    compare({"loop": in_loop, **ways}, args)
-    # These clip, unless they are told otherwise.
-    if find_spec("accelerate") is not None:
-        compare({"clipped loop": clipped, "trainer": in_trainer}, args)
-    if find_spec("lightning") is not None:
-        compare({"clipped loop": clipped, "lightning": in_lightning}, args)
-
-
-def compare(
-    ways: dict[str, Callable[[argparse.Namespace], Steps]], args: argparse.Namespace
-) -> None:
-    """Print medians, and what they are beside the first."""
-    medians = {name: median(each) for name, each in measured(ways, args).items()}
-    for name, value in medians.items():
-        print(f"{name:12} {value * 1e3:8.2f} ms of processor time a step")
-    loop, *others = medians
-    for name in others:
-        print(f"{name} / {loop} {medians[name] / medians[loop]:.4f}")
+    compare(BESIDE, args)
+    compare(BESIDE_CLIPPED, args)
 
 
 if __name__ == "__main__":
