@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from openwafer.training.frontends.present import cstorch, distributed
+from openwafer.training.frontends.present.cluster import TaskSpec
 from openwafer.training.frontends.present.data import compute_num_steps
 from openwafer.training.frontends.present.loader import DataLoader
 from openwafer.training.frontends.present.rates import RateTracker
@@ -216,6 +217,17 @@ def test_an_executor_tells_its_steps_and_rates() -> None:
     assert executor.profiler.rate_tracker.total_samples == 15
     assert min(executor.profiler.rate(), executor.profiler.global_rate()) > 0
     assert executor.dataloader.batch_size == 5
+
+
+def test_a_loader_is_told_how_far_the_loop_is() -> None:
+    begin()
+    cstorch.compile(nn.Linear(2, 2))
+    found = [distributed.get_worker_state()]
+    note = cstorch.step_closure(lambda: found.append(distributed.get_worker_state()))
+    for _ in executor_of([torch.zeros(5, 2)] * 2):
+        note()
+    assert [(one.worker_step, one.samples_streamed) for one in found] == [(0, 0), (1, 5), (2, 10)]
+    assert distributed.service_resolver().cluster_spec.task() == TaskSpec(0, 0, 0)
 
 
 def test_a_rate_is_smoothed_with_the_one_before() -> None:

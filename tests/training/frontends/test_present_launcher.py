@@ -16,11 +16,16 @@ import cerebras_pytorch as older
 import cerebras_pytorch.experimental as oldest
 import cerebras.pytorch.distributed as dist
 import cerebras.pytorch.utils.tensorboard
+from cerebras_appliance.errors import ApplianceNanError
+from cerebras_appliance.run_utils import get_debug_args
 from cerebras.modelzoo.layers import Doubled
+from cerebras_pytorch.core import modes
+from cerebras_pytorch.utils.nest import visit_torch_tensors
 from cerebras.pytorch.optim.lr_scheduler import CosineDecayLR
 from cerebras.pytorch.utils.data import DataExecutor, DataLoader
 
-backend = cstorch.backend("CPU")
+get_debug_args().debug_usr.worker_resource.memory_bytes = 1 << 30
+backend = cstorch.backend("CPU", micro_batch_size=None)
 model = Doubled()
 compiled = cstorch.compile(model, backend)
 optimizer = older.optim.SGD(model.parameters(), lr=1.0)
@@ -31,9 +36,11 @@ def step(batch):
     compiled(batch).backward()
     optimizer.step()
 
-for batch in DataExecutor(DataLoader(lambda: [torch.ones(1)])):
+executor = DataExecutor(DataLoader(lambda: [torch.ones(1)]), cs_config=older.utils.CSConfig())
+for batch in executor:
     step(batch)
 print(model.weight.item(), dist.num_streamers(), cstorch.__version__ == older.__version__)
+print(modes.TRAIN, executor.profiler.total_samples(), executor.profiler.total_time() > 0)
 """
 LAYERS = """
 import torch
@@ -60,7 +67,7 @@ def test_all_names_lead_to_one_style_and_other_packages_are_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_text(tmp_path, SCRIPT)
-    assert capsys.readouterr().out == "0.0 1 True\n"
+    assert capsys.readouterr().out == "0.0 1 True\ntrain 1 True\n"
 
 
 def test_an_optimizer_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:

@@ -111,12 +111,15 @@ def test_on_the_cpu_a_step_may_change(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err == ""
 
 
-def test_labels_of_the_machine_are_long() -> None:
+@pytest.mark.parametrize("loss_of", [nn.CrossEntropyLoss(), nn.NLLLoss()])
+def test_batches_of_int32_stay_so_and_losses_take_them_as_labels(loss_of: Any) -> None:
     script, seen = Script(), list[torch.dtype]()
 
-    def step(batch: Tensor) -> None:
-        seen.append(batch.dtype)
-        script.model(torch.ones(1, 2))
+    def step(labels: Tensor) -> None:
+        seen.append(labels.dtype)
+        loss_of(script.model(torch.ones(1, 2)), labels)
 
-    script.run(step, [torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int16)])
-    assert seen == [torch.int64, torch.int16]
+    script.run(step, [torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int64)])
+    assert seen == [torch.int32, torch.int64]
+    with pytest.raises(RuntimeError, match="Int"):
+        loss_of(torch.ones(1, 2), torch.zeros(1, dtype=torch.int32))

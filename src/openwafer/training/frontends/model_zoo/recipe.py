@@ -28,12 +28,12 @@ from openwafer.training.frontends.model_zoo.checkpoints import Checkpoint
 from openwafer.training.frontends.model_zoo.loggers import Logging
 from openwafer.training.frontends.model_zoo.loops import TrainingLoop
 from openwafer.training.frontends.model_zoo.named_code import data_processor, imported, model_maker
-from openwafer.training.frontends.model_zoo.param_groups import param_groups
 from openwafer.training.frontends.model_zoo.precision import MixedPrecision
 from openwafer.training.frontends.model_zoo.trainer import LAST, Trainer
 from openwafer.training.frontends.present import backends, cstorch
 from openwafer.training.frontends.present.loader import DataLoader
 from openwafer.training.frontends.present.schedulers import Scheduler
+from openwafer.training.frontends.scripts.param_groups import param_groups
 
 _WORK: Final = {
     "fit": ("train_dataloader", "val_dataloader", "ckpt_path"),

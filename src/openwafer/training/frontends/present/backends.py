@@ -36,6 +36,7 @@ _UNREAD: Final = frozenset(
         "main_process_id",
         "max_act_per_csx",
         "max_wgt_servers",
+        "micro_batch_size",
         "num_workers_per_csx",
         "retrace_every_iteration",
         "sync_batchnorm",
@@ -123,6 +124,8 @@ class Backend:
         closures: of the step under way.
         executor: the one that is iterated over.
         sparsities: those that the script has made.
+        max_checkpoints: how many of those that ``cstorch.save`` has written are kept; None for all.
+        checkpoints: those that it has written, and are there.
     """
 
     is_e2e_execution: Final = True
@@ -136,6 +139,8 @@ class Backend:
         self.closures = StepClosures()
         self.executor: DataExecutor | None = None
         self.sparsities: list[SparsityAlgorithm] = []
+        self.max_checkpoints: int | None = None
+        self.checkpoints: list[Path] = []
         self._optimizers: list[ref[Optimizer]] = []
 
     @property
@@ -205,6 +210,7 @@ def backend(
     *,
     device_memory: Size | None = None,
     folder: PathLike | None = None,
+    max_checkpoints: int | None = None,
     **vendor: Any,
 ) -> Backend | None:
     """Make the backend of this process, change what it was told, or return it.
@@ -214,6 +220,7 @@ def backend(
             GPU, or its CPU where it has none. Without it, the backend that was made.
         artifact_dir: a folder that the script may write to.
         device_memory, folder: see :class:`Room`.
+        max_checkpoints: see :class:`Backend`.
         vendor: what a machine, its compiler and its cluster are told means nothing here.
 
     Raises:
@@ -232,6 +239,7 @@ def backend(
         _check_other(made, known)
         made.program.room = room
     made.cluster_config = vendor.get("cluster_config")
+    made.max_checkpoints = max_checkpoints
     if artifact_dir is not None:
         made.artifact_dir = Path(artifact_dir)
     return made

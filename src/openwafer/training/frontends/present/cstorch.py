@@ -3,7 +3,7 @@
 from typing import Final
 
 import torch
-from torch import full, full_like, ones, ones_like, zeros, zeros_like
+from torch import full, full_like, manual_seed, ones, ones_like, zeros, zeros_like
 
 from openwafer.training.frontends.present import amp, distributed, metrics, nn, optim, sparse
 from openwafer.training.frontends.present import tools as utils
@@ -20,6 +20,7 @@ from openwafer.training.frontends.present.traced import (
     compile,  # noqa: A004 - the vendor's name
     step_closure,
     summarize_scalar,
+    summarize_tensor,
     trace,
 )
 from openwafer.training.frontends.scripts.compiler import CompilerSettings, name_scope
@@ -39,6 +40,7 @@ __all__ = [
     "full_like",
     "load",
     "make_constant",
+    "manual_seed",
     "metrics",
     "name_scope",
     "nn",
@@ -49,6 +51,7 @@ __all__ = [
     "sparse",
     "step_closure",
     "summarize_scalar",
+    "summarize_tensor",
     "trace",
     "use_cs",
     "utils",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from openwafer.training.frontends.present.cluster import get_worker_state, service_resolver
 from openwafer.training.frontends.scripts.one_process import (
     get_ordinal,
     get_streaming_rank,
@@ -15,16 +16,21 @@ from openwafer.training.frontends.scripts.one_process import (
 )
 
 __all__ = [
+    "CSConfig",
     "ClusterConfig",
     "get_ordinal",
+    "get_rank",
     "get_streaming_batch_size",
     "get_streaming_rank",
+    "get_worker_state",
+    "get_world_size",
     "is_master_ordinal",
     "is_receiver",
     "is_streamer",
     "num_receivers",
     "num_streamers",
     "num_tasks",
+    "service_resolver",
 ]
 
 
@@ -53,6 +59,19 @@ class ClusterConfig:
     notifications: list[Any] = field(default_factory=list)
 
 
+@dataclass
+class CSConfig(ClusterConfig):
+    """What scripts before the release 2.2 make in place of a :class:`ClusterConfig`."""
+
+    debug_args: Any = None
+    transfer_processes: int | None = None
+    precision_opt_level: int = 1
+
+
 def get_streaming_batch_size(effective_batch_size: int, global_rank: int | None = None) -> int:
     """Samples that a process puts into a batch: all of them."""
     return effective_batch_size
+
+
+get_rank = get_ordinal
+get_world_size = num_tasks

@@ -14,6 +14,7 @@ from openwafer.training.frontends.loop.loop import StreamedLoop
 from openwafer.training.frontends.present import backends
 from openwafer.training.frontends.present.loader import DataLoader
 from openwafer.training.frontends.present.rates import RateTracker
+from openwafer.training.frontends.scripts.batches import losses_take_int32
 from openwafer.training.frontends.scripts.program import kind_of
 
 __all__ = ["DataExecutor", "Profiler", "current_executor"]
@@ -37,6 +38,14 @@ class Profiler:
         """Samples a second since the loop began."""
         return self.rate_tracker.global_rate
 
+    def total_samples(self) -> int:
+        """Samples since the loop began."""
+        return self.rate_tracker.total_samples
+
+    def total_time(self) -> float:
+        """Seconds since the loop began."""
+        return self.rate_tracker.total_time
+
 
 class DataExecutor:
     """Steps over the batches of a loader, while the weights of the compiled model stream.
@@ -59,6 +68,7 @@ class DataExecutor:
         iteration: number of the step, from 0; -1 before the first.
         streamed: the model's loop, which tells what was planned and clips gradients.
         profiler: see :class:`Profiler`.
+        samples_streamed: of the batches of the steps that have ended.
 
     Raises:
         OpenwaferError: ``present-no-backend``, ``present-loader``, ``present-steps``.
@@ -90,6 +100,7 @@ class DataExecutor:
         self.activation_steps = every
         self.iteration = -1
         self.profiler = Profiler()
+        self.samples_streamed = 0
         self.streamed: StreamedLoop | None = None
 
     def __len__(self) -> int:
@@ -117,9 +128,10 @@ class DataExecutor:
             # The range first: no batch is asked for behind the last step.
             for step, batch in zip(range(self.num_steps), self._batches(), strict=False):
                 self.iteration = step
-                program = backend.program
-                yield (program.brought_to_machine if backend.is_csx else program.brought)(batch)
-                self.profiler.rate_tracker.add(self.dataloader.batch_size or 0)
+                yield backend.program.brought(batch)
+                num_samples = self.dataloader.batch_size or 0
+                self.samples_streamed += num_samples
+                self.profiler.rate_tracker.add(num_samples)
                 self._end_step()
 
     def _end_step(self) -> None:
@@ -171,8 +183,11 @@ class DataExecutor:
             leaving.enter_context(self.streamed)
             hook = register_optimizer_step_pre_hook(_Unknown(optimizers, parameters))
             leaving.callback(hook.remove)
+            if backend.is_csx:
+                leaving.enter_context(losses_take_int32())
             self.iteration = -1
             self.profiler = Profiler()
+            self.samples_streamed = 0
             backend.executor = self
             yield
 

@@ -21,6 +21,7 @@ __all__ = [
     "PerplexityMetric",
     "PrecisionAtKMetric",
     "RecallAtKMetric",
+    "compute_all_metrics",
     "get_all_metrics",
 ]
 
@@ -91,6 +92,11 @@ def get_all_metrics() -> Iterator[tuple[str, Metric]]:
     for name, metrics in Metric.registry.items():
         for number, metric in enumerate(metrics):
             yield f"{name}.{number}" if len(metrics) > 1 else name, metric
+
+
+def compute_all_metrics() -> dict[str, Any]:
+    """What each metric of the process is by now, by name."""
+    return {name: metric.compute() for name, metric in get_all_metrics()}
 
 
 class _Ratio(Metric):

@@ -60,6 +60,7 @@ __all__ = [
     "NLLLoss",
     "Parameter",
     "PoissonNLLLoss",
+    "Scope",
     "SelectiveGrad",
     "SmoothL1Loss",
     "TripletMarginLoss",
@@ -67,6 +68,27 @@ __all__ = [
 ]
 
 _OUTLIER = 2.25
+
+
+class Scope(nn.Module):
+    """Names a part of a step for the vendor's compiler: here its tensors pass as they are.
+
+    Args:
+        scope_name: the name.
+    """
+
+    def __init__(self, scope_name: str) -> None:
+        super().__init__()
+        self.scope_name = scope_name
+
+    def forward(self, tensor: Tensor) -> Tensor:
+        """A tensor that enters the part."""
+        return tensor
+
+    def exit(self, tensor: Tensor) -> Tensor:
+        """A tensor that leaves it."""
+        return tensor
+
 
 Filter = str | Sequence[str] | Callable[[str, nn.Parameter], bool]
 Choice = Callable[[nn.Parameter], Any]

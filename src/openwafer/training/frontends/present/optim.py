@@ -2,6 +2,11 @@
 
 from openwafer.training.frontends.present import lr_scheduler, weight_decay_scheduler
 from openwafer.training.frontends.present.adam_variants import Adamax, NAdam, RAdam
+from openwafer.training.frontends.present.configured import (
+    configure_lr_scheduler,
+    configure_optimizer,
+    configure_param_groups,
+)
 from openwafer.training.frontends.present.optimizers import (
     ASGD,
     SGD,
@@ -35,6 +40,9 @@ __all__ = [
     "RAdam",
     "RMSprop",
     "Rprop",
+    "configure_lr_scheduler",
+    "configure_optimizer",
+    "configure_param_groups",
     "lr_scheduler",
     "weight_decay_scheduler",
 ]

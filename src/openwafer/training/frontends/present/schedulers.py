@@ -1,6 +1,6 @@
 """Schedulers of the present style: f(k) is the value of parameter groups at step k, from 0."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -108,7 +108,7 @@ class SequentialScheduler(Scheduler):
     def __init__(
         self,
         optimizer: Optimizer,
-        schedulers: list[Scheduler],
+        schedulers: Sequence[Scheduler],
         milestones: list[int],
         last_epoch: int = -1,
         param_group_tags: Tags = None,

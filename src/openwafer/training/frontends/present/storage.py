@@ -7,7 +7,7 @@ import torch
 from openwafer.atomic_file import replacing
 from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import error
-from openwafer.training.frontends.present import mdl_files
+from openwafer.training.frontends.present import backends, mdl_files
 from openwafer.training.torch_private import pytree
 
 __all__ = ["load", "save"]
@@ -19,6 +19,8 @@ def save(state_dict: Any, checkpoint_file: PathLike) -> None:
     Args:
         state_dict: such as state_dicts of model and optimizer, whose weights come from the store.
         checkpoint_file: a new file; its folder is made.
+
+    Those before it that are more than the backend's ``max_checkpoints`` are deleted.
 
     Raises:
         OpenwaferError: ``present-checkpoint-exists``, and what :func:`mdl_files.write` raises.
@@ -33,6 +35,11 @@ def save(state_dict: Any, checkpoint_file: PathLike) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         mdl_files.write(temporary, state_dict)
+    if (backend := backends.running()) is not None:
+        written, most = backend.checkpoints, backend.max_checkpoints
+        written.append(path)
+        while most is not None and len(written) > most:
+            written.pop(0).unlink(missing_ok=True)
 
 
 def load(checkpoint_file: PathLike, map_location: Any = None, **others: Any) -> Any:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 from torch import nn
@@ -15,7 +15,17 @@ from openwafer.training.frontends.present.step_watch import StepWatch, traced_co
 from openwafer.training.frontends.scripts.program import kind_of
 from openwafer.training.torch_private import pytree
 
-__all__ = ["checkpoint_closure", "compile", "step_closure", "summarize_scalar", "trace"]
+if TYPE_CHECKING:
+    from openwafer.training.frontends.present.executor import DataExecutor
+
+__all__ = [
+    "checkpoint_closure",
+    "compile",
+    "step_closure",
+    "summarize_scalar",
+    "summarize_tensor",
+    "trace",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -127,9 +137,21 @@ def checkpoint_closure(closure: Callable[P, object]) -> Callable[P, None]:
 @step_closure
 def summarize_scalar(name: str, scalar: Any) -> None:
     """Give a number of the step to the executor's writer, where it has one."""
+    if (executor := _writing(name)) is not None:
+        value = scalar.item() if isinstance(scalar, torch.Tensor) else scalar
+        executor.writer.add_scalar(name, value, executor.writer.base_step + executor.iteration)
+
+
+@step_closure
+def summarize_tensor(name: str, tensor: torch.Tensor) -> None:
+    """Give a tensor of the step to the executor's writer, where it has one."""
+    if (executor := _writing(name)) is not None:
+        executor.writer.add_tensor(name, tensor, executor.writer.base_step + executor.iteration)
+
+
+def _writing(name: str) -> "DataExecutor | None":
     executor = backends.current("cstorch.summarize_scalar").executor
     if executor is None or executor.writer is None:
         _LOG.warning("%s is not written: the executor was given no writer", name)
-        return
-    value = scalar.item() if isinstance(scalar, torch.Tensor) else scalar
-    executor.writer.add_scalar(name, value, executor.writer.base_step + executor.iteration)
+        return None
+    return executor

@@ -1,8 +1,12 @@
 """What a script gives as its batches."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from openwafer.diagnostics import error
 from openwafer.training.torch_private import pytree
@@ -39,3 +43,27 @@ def with_long_integers(batch: Any) -> Any:
     return pytree.tree_map_only(
         torch.Tensor, lambda t: t.long() if t.dtype is torch.int32 else t, batch
     )
+
+
+@contextmanager
+def losses_take_int32() -> Iterator[None]:
+    """Context in which torch's losses over classes take labels of int32, as the vendor's do.
+
+    Models of the vendor's machine, since its release 2.0, ask for batches of int32 as they are.
+    """
+    before = {name: getattr(functional, name) for name in ("cross_entropy", "nll_loss")}
+    for name, loss in before.items():
+        setattr(functional, name, _with_long_labels(loss))
+    try:
+        yield
+    finally:
+        for name, loss in before.items():
+            setattr(functional, name, loss)
+
+
+def _with_long_labels(loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    @wraps(loss)
+    def with_long_labels(input: Any, target: Any, *args: Any, **kwargs: Any) -> torch.Tensor:  # noqa: A002 - torch's
+        return loss(input, with_long_integers(target), *args, **kwargs)
+
+    return with_long_labels

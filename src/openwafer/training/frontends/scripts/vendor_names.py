@@ -11,7 +11,8 @@ _ESTIMATOR: Final = f"{_STYLES}.estimator.cs_estimator"
 _CBTORCH: Final = "cerebras.framework.torch"
 _OPTIM: Final = "cerebras.models.common.pytorch.optim"
 _CSTORCH: Final = ("cerebras.pytorch", "cerebras_pytorch", "cerebras_pytorch.experimental")
-_CSTORCH_PACKAGES: Final = ("", ".optim", ".utils")
+_CSTORCH_PACKAGES: Final = ("", ".core", ".distributed", ".optim", ".utils")
+_APPLIANCE: Final = ("environment", "errors", "log", "run_utils")
 
 PACKAGES: Final = frozenset(
     (
@@ -30,6 +31,7 @@ PACKAGES: Final = frozenset(
         _OPTIM,
         *(f"{root}{below}" for root in _CSTORCH for below in _CSTORCH_PACKAGES),
         "cerebras.tf",
+        "cerebras_appliance",
         "modelzoo",
         "modelzoo.common",
         "modelzoo.common.tf",
@@ -44,6 +46,7 @@ _OF_CSTORCH: Final = MappingProxyType(
         ".amp": "amp",
         ".backend": "backends",
         ".distributed": "distributed",
+        ".distributed.cluster_resolver": "cluster",
         ".metrics": "metrics",
         ".nn": "nn",
         ".optim": "optim",
@@ -52,6 +55,7 @@ _OF_CSTORCH: Final = MappingProxyType(
         ".sparse": "sparse",
         ".utils": "tools",
         ".utils.data": "data",
+        ".utils.nest": "nest",
         ".utils.step_closures": "traced",
         ".utils.tensorboard": "tensorboard",
         ".utils.tracker": "rates",
@@ -80,6 +84,8 @@ MODULES: Final[Mapping[str, str]] = MappingProxyType(
         "modelzoo.common.tf.estimator.run_config": _ESTIMATOR,
         "modelzoo.common.tf.estimator.utils": f"{_STYLES}.estimator.cluster",
     }
+    | {f"{root}.core.modes": f"{_SESSION}.modes" for root in _CSTORCH}
+    | {f"cerebras_appliance.{name}": f"{_PRESENT}.appliance" for name in _APPLIANCE}
     | {
         f"{root}{below}": f"{_PRESENT}.{ours}"
         for root in _CSTORCH
