@@ -11,11 +11,13 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
 from multiprocessing.connection import Connection
+from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +29,9 @@ from transformers import TrainerCallback, TrainingArguments
 from openwafer.training.frontends import stream_weights
 from openwafer.training.frontends.estimator import cs_estimator
 from openwafer.training.frontends.hugging_face import StreamedTrainer
+from openwafer.training.frontends.official.operators import DTYPES
+from openwafer.training.frontends.official.runner import GraphRunner
+from openwafer.training.frontends.official.text import read_graph
 from openwafer.training.frontends.present import cstorch
 from openwafer.training.frontends.session import cbtorch
 from openwafer.training.models.reference_gpt import GptConfig, ReferenceGpt
@@ -208,6 +213,23 @@ def in_lightning(args: argparse.Namespace, end_step: EndStep) -> None:
     trainer.fit(Module(), DataLoader(samples(args.steps), batch_size=4))
 
 
+def in_official(args: argparse.Namespace, end_step: EndStep) -> None:
+    """Steps of a graph that the vendor's packages wrote, as `openwafer official` runs it."""
+    graph = read_graph(args.graph.read_text(), str(args.graph))
+    with closing(GraphRunner(graph)) as runner:
+        for name, argument in graph.resources:
+            if name.startswith("state.model.") and argument.type.dtype == "f32":
+                runner.write(name, torch.randn(argument.type.shape) * 0.02)
+        inputs = {
+            one.input_name: torch.randint(0, 2, one.type.shape).to(DTYPES[one.type.dtype])
+            for one in graph.arguments
+            if one.input_name is not None
+        }
+        for _ in range(args.steps):
+            runner.step(inputs)
+            end_step()
+
+
 WAYS: Final = {
     "loop": in_loop,
     "session": in_session,
@@ -217,9 +239,10 @@ WAYS: Final = {
     "clipped loop": partial(in_loop, clips=True),
     "trainer": in_trainer,
     "lightning": in_lightning,
+    "official": in_official,
 }
 BESIDE: Final = {"loop": ("session", "executor", "estimator")}
-BESIDE_CLIPPED: Final = {"clipped loop": ("trainer", "lightning")}
+BESIDE_CLIPPED: Final = {"clipped loop": ("trainer", "lightning", "official")}
 NEEDED: Final = {"trainer": "accelerate", "lightning": "lightning"}
 
 
@@ -270,6 +293,9 @@ def compare(beside: dict[str, tuple[str, ...]], args: argparse.Namespace) -> Non
     missing = [way for way in others if find_spec(NEEDED.get(way, "torch")) is None]
     for way in missing:
         print(f"{way} is left out: {NEEDED[way]} is not installed")
+    if "official" in others and args.graph is None:
+        print("official is left out: no --graph is given, which needs the vendor's packages")
+        missing.append("official")
     told = measured([loop, *(way for way in others if way not in missing)], args)
     for way, (seconds, peak_mib) in told.items():
         print(
@@ -287,6 +313,9 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--device-memory", default="20MiB")
+    parser.add_argument(
+        "--graph", type=Path, help="a cirh.mlir of a GPT of these sizes, in fp32, which clips"
+    )
     args = parser.parse_args()
     compare(BESIDE, args)
     compare(BESIDE_CLIPPED, args)

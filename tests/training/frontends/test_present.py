@@ -205,6 +205,7 @@ def test_a_script_asks_where_it_is() -> None:
     assert distributed.get_streaming_batch_size(120) == 120
     with made.device:
         assert made.torch_device == cstorch.current_torch_device()
+    assert cstorch.compile(nn.Linear(2, 2)).device == made.torch_device
 
 
 def test_an_executor_tells_its_steps_and_rates() -> None:

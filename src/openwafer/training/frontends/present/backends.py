@@ -183,6 +183,8 @@ class Backend:
                 help="compile a model before the loop over the executor that trains it",
             )
         self.program.model = model
+        if not hasattr(model, "device"):  # which scripts ask a compiled model for
+            model.device = self.torch_device  # type: ignore[assignment]
         return model
 
     def take_optimizer(self, optimizer: Optimizer) -> None:
