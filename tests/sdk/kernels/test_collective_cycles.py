@@ -1,11 +1,15 @@
 """Cycles of collectives against the published cost model."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from openwafer.sdk import kernels
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.kernels import Shape, Tree
+from openwafer.sdk.kernels import CollectivePlan, Shape, Tree
+from openwafer.sdk.kernels.collectives import Collective
 from openwafer.sdk.kernels.running import (
     BROADCAST_CYCLES,
     LOOK_CYCLES,
@@ -25,6 +29,29 @@ def assert_close(size: tuple[int, int], length: int, arch: str, tree: Tree | Non
     plan = kernels.plan_collective("all-reduce", size, length, arch=arch, tree=tree)
     cycles = plan.run(np.ones((*size, length), np.float32)).cycles
     assert abs(cycles - plan.cycles) <= 0.1 * plan.cycles
+
+
+def measured(plan: CollectivePlan) -> int:
+    """Cycles of a run."""
+    shape = (plan.rows, plan.columns) if plan.collective.has_sum else ()
+    return plan.run(np.ones((*shape, plan.length), np.float32)).cycles
+
+
+@pytest.mark.parametrize("what", ["reduce", "broadcast"])
+@pytest.mark.parametrize("size", [(24, 1), (1, 24)])
+def test_hops_count_where_a_word_takes_less(what: str, size: tuple[int, int]) -> None:
+    plan = kernels.plan_collective(what, size, 1)
+    assert measured(plan) == pytest.approx(plan.cycles, rel=0.1)
+
+
+@pytest.mark.parametrize("arch", list(Arch))
+@pytest.mark.parametrize("is_staggered", [False, True])
+def test_a_star_of_two_pes_is_a_chain(is_staggered: bool, arch: Arch) -> None:
+    star, chain = (
+        Tree(shape).cycles(2, 7, arch, is_staggered=is_staggered)
+        for shape in (Shape.STAR, Shape.CHAIN)
+    )
+    assert star == chain
 
 
 @pytest.mark.parametrize(
@@ -68,6 +95,59 @@ def test_the_instructions_that_plans_count_are_those_of_the_program(
 @pytest.mark.parametrize("arch", list(Arch))
 def test_a_sum_of_a_rectangle_takes_what_the_model_says(arch: Arch) -> None:
     assert_close((6, 5), 100, arch, None)
+
+
+LINES = ((1, 200), (200, 1), (50, 4), (16, 16), (64, 64))
+
+
+def trees_of(num_pes: int) -> list[Tree]:
+    """Each shape, two phases with two groups."""
+    groups = (4, max(2, round(num_pes**0.5)))
+    trees = [Tree(shape) for shape in Shape if shape is not Shape.TWO_PHASE]
+    return trees + [Tree(Shape.TWO_PHASE, group) for group in groups]
+
+
+def others(plan: CollectivePlan) -> Iterator[CollectivePlan]:
+    """The plan with each other tree along its rows, and along its last column."""
+    if plan.row_tree:
+        yield from (replace(plan, row_tree=tree) for tree in trees_of(plan.columns))
+    if plan.column_tree:
+        yield from (replace(plan, column_tree=tree) for tree in trees_of(plan.rows))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [1, 16, 256])
+@pytest.mark.parametrize("size", LINES)
+@pytest.mark.parametrize("arch", list(Arch))
+@pytest.mark.parametrize("what", list(Collective))
+def test_collectives_on_lines_take_what_the_model_says(
+    what: Collective, arch: Arch, size: tuple[int, int], length: int
+) -> None:
+    plan = kernels.plan_collective(what, size, length, arch=arch)
+    assert measured(plan) == pytest.approx(plan.cycles, rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [1, 16, 256])
+@pytest.mark.parametrize("size", LINES[:4])
+@pytest.mark.parametrize("arch", list(Arch))
+def test_the_trees_that_the_model_chooses_are_near_the_best_ones(
+    arch: Arch, size: tuple[int, int], length: int
+) -> None:
+    plan = kernels.plan_collective("reduce", size, length, arch=arch)
+    assert measured(plan) <= 1.1 * min(map(measured, others(plan)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", LINES)
+@pytest.mark.parametrize("arch", list(Arch))
+@pytest.mark.parametrize("is_scatter", [False, True])
+def test_values_of_lines_go_to_one_pe_and_back_as_the_model_says(
+    is_scatter: bool, arch: Arch, size: tuple[int, int]
+) -> None:
+    plan = kernels.plan_gather(size, 2, arch=arch, is_scatter=is_scatter)
+    cycles = plan.run(np.ones((*size, 2), np.float32)).cycles
+    assert cycles == pytest.approx(plan.cycles, rel=0.1)
 
 
 @pytest.mark.slow

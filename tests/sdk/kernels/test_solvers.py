@@ -75,6 +75,9 @@ def check_solution(solver: str, shape: Shape, arch: str, seed: int) -> None:
     assert np.allclose(solution.norms, norms[: len(solution.norms)], rtol=0.02, atol=1e-6)
     left = b.ravel() - matrix @ solution.values.ravel().astype(float)
     assert np.linalg.norm(left) <= 1.1e-4 * np.linalg.norm(b)
+    if solver != "bicgstab":
+        apart = np.linalg.norm(left) / np.linalg.norm(b) - solution.norms[-1]
+        assert abs(apart) <= plan.residual_bound(fluxes, solution.norms) < 1e-2
 
 
 SOLVERS = ("conjugate-gradients", "preconditioned", "bicgstab")
@@ -139,6 +142,18 @@ def test_the_power_method_is_numpys() -> None:
     assert np.allclose(found.values.ravel(), values, atol=1e-5)
 
 
+def test_a_residual_has_a_bound_where_the_diagonal_says_how_long_solutions_are() -> None:
+    plan, norms = kernels.plan_solver("conjugate-gradients", (2, 2, 2), 9), np.ones(3)
+    assert plan.residual_bound(Stencil({(0, 0, 0): 2.0, (0, 0, 1): -2.0}), norms) == np.inf
+    with pytest.raises(OpenwaferError, match="the residual of bicgstab has no bound"):
+        kernels.plan_solver("bicgstab", (2, 2, 2), 9).residual_bound(Stencil(SKEW), norms)
+
+
+def test_f16_is_refused_with_its_reason() -> None:
+    with pytest.raises(OpenwaferError, match=r"the right side is float16; .* end at 65,504"):
+        kernels.bicgstab(Stencil(SKEW), np.ones((1, 1, 4), np.float16), 3)
+
+
 def cycles_of(plan: SolverPlan) -> int:
     b = np.random.default_rng(1).normal(size=plan.shape).astype(np.float32)
     vector = b / np.float32(np.linalg.norm(b))
@@ -147,7 +162,7 @@ def cycles_of(plan: SolverPlan) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["wse2", "wse3"])
-@pytest.mark.parametrize("shape", [(1, 1, 9), (2, 3, 4), (20, 9, 6), (9, 30, 3)])
+@pytest.mark.parametrize("shape", [(1, 1, 9), (2, 3, 4), (20, 9, 6), (9, 30, 3), (200, 1, 3)])
 @pytest.mark.parametrize("solver", [*Solver])
 def test_iterations_of_any_solver_take_what_their_plan_says(
     solver: Solver, shape: Shape, arch: str

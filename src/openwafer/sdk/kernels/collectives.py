@@ -45,7 +45,7 @@ from openwafer.sdk.kernels.trees import (
     best_tree,
     broadcast_cycles,
     params_of,
-    row_delay,
+    start_delay,
 )
 
 
@@ -113,7 +113,8 @@ class CollectivePlan:
         """Cycles by the published model, and those of the instructions around each transfer."""
         words, arch = self.num_wavelets, self.arch
         generation = GENERATIONS[arch]
-        phases: list[float] = [LOOK_CYCLES]
+        # The root is in the column that begins last.
+        phases: list[float] = [LOOK_CYCLES + start_delay(self.columns, arch)]
         if self.precision.is_widened:
             shape = VectorShape(num_registers=2)
             phases.append(vector_cycles(VECTOR_OPS["fh2s"], self.length, generation, shape))
@@ -121,8 +122,8 @@ class CollectivePlan:
             phases.append(generation.timing.drain_cycles - 1)
         sending = transfer_cycles(REDUCE_CYCLES, arch)
         if self.row_tree:
-            late = row_delay(self.row_tree, self.columns, arch)
-            phases.append(sending + self.row_tree.cycles(self.columns, words, arch) + late)
+            along_row = self.row_tree.cycles(self.columns, words, arch, is_staggered=True)
+            phases.append(sending + along_row)
         if self.column_tree:
             phases.append(sending + self.column_tree.cycles(self.rows, words, arch))
         if self.collective.has_broadcast:
@@ -218,10 +219,11 @@ def plan_collective(
     padding = -length % numbers.in_wavelet
     padded = length + padding
 
-    def chosen(num_pes: int) -> Tree | None:
+    def chosen(num_pes: int, *, is_row: bool) -> Tree | None:
         if not kind.has_sum or num_pes == 1:
             return None
-        taken = tree or best_tree(num_pes, padded, padded // numbers.in_wavelet, generation)
+        words = padded // numbers.in_wavelet
+        taken = tree or best_tree(num_pes, padded, words, generation, is_staggered=is_row)
         _check_operation(taken, num_pes, padded)
         return taken
 
@@ -233,8 +235,8 @@ def plan_collective(
         padding=padding,
         arch=generation,
         precision=numbers,
-        row_tree=chosen(columns),
-        column_tree=chosen(rows),
+        row_tree=chosen(columns, is_row=True),
+        column_tree=chosen(rows, is_row=False),
     )
     check_memory(plan.memory_bytes, f"{length} elements of {numbers}")
     return plan

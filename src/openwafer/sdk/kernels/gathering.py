@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
 from openwafer.sdk.kernels.operands import takes_arrays
@@ -28,7 +28,7 @@ from openwafer.sdk.kernels.running import (
     known_arch,
     transfer_cycles,
 )
-from openwafer.sdk.kernels.trees import Shape, Tree, row_delay
+from openwafer.sdk.kernels.trees import Shape, Tree, broadcast_cycles, start_delay
 
 _STAR = Tree(Shape.STAR)
 
@@ -68,18 +68,21 @@ class GatherPlan:
     def cycles(self) -> int:
         """Cycles by the published model: what passes the root's ramp, and the ways."""
         words = (self.length + self.padding) // self.precision.in_wavelet
-        lines = ((self.columns, words), (self.rows, self.columns * words))
-        hop = GENERATIONS[self.arch].timing.hop_cycles
+        lines = ((self.columns, words, True), (self.rows, self.columns * words, False))
         # The root's column begins last.
-        taken: float = LOOK_CYCLES + row_delay(_STAR, self.columns, self.arch)
-        for num_pes, num_words in lines:
+        taken: float = LOOK_CYCLES + start_delay(self.columns, self.arch)
+        for num_pes, num_words, is_row in lines:
             if num_pes > 1:
                 instructions = BROADCAST_CYCLES if self.is_scatter else REDUCE_CYCLES
                 taken += transfer_cycles(instructions, self.arch)
-                taken += _STAR.cycles(num_pes, num_words, self.arch)
-                # The last message goes the whole way; of a gather the first one a hop.
-                taken += hop * (num_pes - 1) if self.is_scatter else hop
+                taken += self._line_cycles(num_pes, num_words, is_row=is_row)
         return round(taken)
+
+    def _line_cycles(self, num_pes: int, num_words: int, *, is_row: bool) -> float:
+        if self.is_scatter:
+            # The last message goes the whole way behind all others.
+            return broadcast_cycles(1, num_pes, num_words * (num_pes - 1), self.arch)
+        return _STAR.cycles(num_pes, num_words, self.arch, is_staggered=is_row)
 
     @takes_arrays
     def run(self, values: NDArray[Any], *, check: bool = False) -> Result:

@@ -39,7 +39,7 @@ from openwafer.sdk.kernels.running import (
     known_arch,
     transfer_cycles,
 )
-from openwafer.sdk.kernels.trees import Tree, best_tree, broadcast_cycles, row_delay
+from openwafer.sdk.kernels.trees import Tree, best_tree, broadcast_cycles, start_delay
 
 ALONG: Final = ("columns", "rows")
 
@@ -103,8 +103,9 @@ class GemvPlan:
         num_across, num_along = self.num_parts
         words = columns * self.precision.given.itemsize // 4
         sent = broadcast_cycles(1, num_across, words, self.arch)
-        summed = self.tree.cycles(num_along, rows // self.precision.in_wavelet, self.arch)
-        late = row_delay(self.tree, self.columns, self.arch) if self.along == "columns" else 0
+        sums, is_staggered = rows // self.precision.in_wavelet, self.along == "columns"
+        summed = self.tree.cycles(num_along, sums, self.arch, is_staggered=is_staggered)
+        late = start_delay(self.columns, self.arch) if is_staggered else 0
         # Sums are set to zero while x arrives, and both take beats.
         front = FRONT_BYTES // self.precision.sums.itemsize
         phases = sent + zeros_cycles(front + rows, self.precision, self.arch)
@@ -217,7 +218,8 @@ def _planned(
 ) -> GemvPlan:
     parts = size if along == "columns" else size[::-1]
     rows, columns = map(tile_length, shape, parts, tile_multiples(precision))
-    best = tree or best_tree(parts[1], rows, rows // precision.in_wavelet, arch)
+    words, is_staggered = rows // precision.in_wavelet, along == "columns"
+    best = tree or best_tree(parts[1], rows, words, arch, is_staggered=is_staggered)
     return GemvPlan(shape, *size, along, (rows, columns), arch, precision, best)
 
 

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.collectives import Collective, plan_collective
 from openwafer.sdk.kernels.operands import takes_arrays
-from openwafer.sdk.kernels.precision import Precision
+from openwafer.sdk.kernels.precision import Precision, gamma
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     check_memory,
@@ -24,7 +23,13 @@ from openwafer.sdk.kernels.running import (
     known_arch,
 )
 from openwafer.sdk.kernels.stencils import Stencil
-from openwafer.sdk.kernels.trees import Tree, best_tree, params_of
+from openwafer.sdk.kernels.trees import (
+    Tree,
+    best_tree,
+    broadcast_cycles,
+    params_of,
+    start_delay,
+)
 
 MAX_ITERATIONS: Final = 2_000
 _ITERATIONS_TIMED: Final = (2, 6)
@@ -55,6 +60,11 @@ class Solver(StrEnum):
                 return 7
             case Solver.POWER:
                 return 2
+
+    @property
+    def sum_words(self) -> int:
+        """Numbers that are added up at once."""
+        return 2 if self in {Solver.PRECONDITIONED, Solver.BICGSTAB} else 1
 
     @property
     def num_sums(self) -> int:
@@ -179,14 +189,58 @@ class SolverPlan:
             _timed(plan_solver(self.solver, few, number, arch=self.arch))
             for number in _ITERATIONS_TIMED
         )
-        sums, of_few = (
-            plan_collective(Collective.ALL_REDUCE, size, 1, arch=self.arch).cycles
-            for size in ((rows, columns), few[:2])
-        )
+        fewer = plan_solver(self.solver, few, 1, arch=self.arch)
         of_columns = both + (both - first) / (later - begun) * (self.iterations - later)
+        of_columns += start_delay(columns, self.arch) - start_delay(few[1], self.arch)
         # The first norm is a sum, too.
         num_sums = self.iterations * self.solver.num_sums + 1
-        return round(of_columns + num_sums * (sums - of_few))
+        return round(of_columns + num_sums * (self.sum_cycles - fewer.sum_cycles))
+
+    @property
+    def sum_cycles(self) -> float:
+        """Of a sum over all PEs, which begin at one time, and its way back to all."""
+        rows, columns, words = *self.shape[:2], self.solver.sum_words
+        there = self.row_tree.cycles(columns, words, self.arch)
+        there += self.column_tree.cycles(rows, words, self.arch)
+        return there + broadcast_cycles(rows, columns, words, self.arch)
+
+    def residual_bound(self, matrix: Fluxes | Stencil, norms: NDArray[np.float64]) -> float:
+        """Bound of the difference of the last residual's norm from that of b - A x, both by b's.
+
+        Of conjugate gradients, to first order in the unit u of float32. The residual is updated
+        beside the solution: in an iteration a product with 8 roundings and a rounding of both part
+        them by ``17 u |A| |x| + u |r|``. Where the diagonal exceeds the other numbers of a row by
+        d, no solution is longer than ``(|b| + |r|) / d``.
+
+        Args:
+            matrix: as of :meth:`run`.
+            norms: of the solution, relative to the first.
+
+        Raises:
+            OpenwaferError: the solver is another one, which says less of its iterates.
+        """
+        if self.solver not in {Solver.CONJUGATE_GRADIENTS, Solver.PRECONDITIONED}:
+            raise error(
+                "kernel-bound",
+                f"the residual of {self.solver} has no bound",
+                help="take b - A x itself, or conjugate gradients",
+            )
+        arrays = {
+            name: np.abs(one.astype(float)) for name, one in _arrays(matrix, self.shape).items()
+        }
+        diagonal = arrays.pop("diagonal")
+        others = sum(arrays.values(), np.zeros(self.shape))
+        exceeds = float((diagonal - others).min())
+        if exceeds <= 0:
+            return float("inf")
+        iterations, dtype = len(norms) - 1, Precision.F32.sums
+        solution = (1 + norms.max()) / exceeds * float((diagonal + others).max())
+        # The diagonal of fluxes is a sum of 7; a norm is a product and its sums.
+        parted = (
+            gamma(17 * iterations + 7, dtype) * solution + gamma(iterations, dtype) * norms.max()
+        )
+        of_norm = 13 + self.shape[2].bit_length() + sum(self.shape[:2])
+        return float(parted + 2 * gamma(of_norm, dtype) * norms[-1])
 
     @property
     def params(self) -> dict[str, Param]:
@@ -223,8 +277,7 @@ class SolverPlan:
         Raises:
             OpenwaferError: they have another shape or type.
         """
-        name = "the vector" if self.solver is Solver.POWER else "the right side"
-        check_operand(name, given, self.shape, Precision.F32)
+        _check_given(self, given)
         arrays = _arrays(matrix, self.shape)
         with compiled("solver", self.arch, self.params).run(check=check) as run:
             run["given"] = given
@@ -237,6 +290,18 @@ class SolverPlan:
             if self.solver is Solver.POWER:
                 norms = norms[1:]
             return Solution(run["solution"].copy(), norms, cycles_of(run, self.arch))
+
+
+def _check_given(plan: SolverPlan, given: NDArray[Any]) -> None:
+    name = "the vector" if plan.solver is Solver.POWER else "the right side"
+    if given.dtype == np.float16:
+        raise error(
+            "kernel-dtype",
+            f"{name} is float16; solvers take float32, as sums of squares of float16 end at 65,504 "
+            "and residuals at some 2**-11 of the first one",
+            help="convert it, as in values.astype(np.float32)",
+        )
+    check_operand(name, given, plan.shape, Precision.F32)
 
 
 def _timed(plan: SolverPlan) -> int:
@@ -298,7 +363,8 @@ def plan_solver(
     if not 1 <= iterations <= MAX_ITERATIONS:
         help_ = f"give 1 to {MAX_ITERATIONS:,}"
         raise error("kernel-iterations", f"{iterations} iterations", help=help_)
-    trees = (best_tree(num_pes, 1, 1, generation) for num_pes in (columns, rows))
+    words = kind.sum_words
+    trees = (best_tree(num_pes, words, words, generation) for num_pes in (columns, rows))
     size = (rows, columns, depth)
     plan = SolverPlan(kind, size, iterations, generation, *trees)
     check_memory(plan.memory_bytes, f"a column of {depth} cells and {iterations} iterations")

@@ -36,7 +36,7 @@ from openwafer.sdk.kernels.sparse_tiles import (
     tile_of,
     tiled,
 )
-from openwafer.sdk.kernels.trees import Tree, best_tree, broadcast_cycles, row_delay
+from openwafer.sdk.kernels.trees import Tree, best_tree, broadcast_cycles, start_delay
 
 _MULTIPLY_CYCLES: Final = 8
 """Of the product's instructions beside its groups."""
@@ -116,8 +116,9 @@ class SpmvPlan:
         rows, columns = (n * self.row for n in self.tile)
         words = columns * self.precision.given.itemsize // 4
         sent = broadcast_cycles(1, self.rows, words, self.arch)
-        summed = self.tree.cycles(self.columns, rows // self.precision.in_wavelet, self.arch)
-        late = row_delay(self.tree, self.columns, self.arch)
+        sums = rows // self.precision.in_wavelet
+        summed = self.tree.cycles(self.columns, sums, self.arch, is_staggered=True)
+        late = start_delay(self.columns, self.arch)
         # Sums are set to zero while x arrives, and both take beats.
         phases = sent + zeros_cycles(self.front + rows, self.precision, self.arch) + summed + late
         phases += _MULTIPLY_CYCLES + self.capacity * self.form.cycles(self.arch)
@@ -222,7 +223,8 @@ def plan_spmv(
     tiles = tiled(canonical(a, numbers), *size)
     rows, columns = tile_of(tiles, numbers)
     sums = rows * row_length(num_vectors, numbers)
-    best = tree or best_tree(size[1], sums, sums // numbers.in_wavelet, generation)
+    words = sums // numbers.in_wavelet
+    best = tree or best_tree(size[1], sums, words, generation, is_staggered=True)
     plans = [
         SpmvPlan(
             *(a.shape, *size, (rows, columns), tiles.most, width, tiles.most_groups(width)),

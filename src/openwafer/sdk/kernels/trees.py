@@ -2,12 +2,14 @@
 
 The formulas are those of arXiv 2404.15888: contention or energy over links, and distance, and what
 a PE on the way adds (its ramps both ways and a cycle). They are for WSE-2, whose hops take a cycle;
-here a hop takes what it does on the generation.
+here a hop takes what it does on the generation. Of a star the published form has no distance, as
+its messages follow one another without a gap where a hop takes as long as a word; where it takes
+longer, the farthest PE's message may be what the sum waits for.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
-from math import ceil, log2
+from math import ceil
 from typing import Final
 
 from openwafer.diagnostics import error
@@ -60,20 +62,33 @@ class Tree:
             case Shape.TWO_PHASE:
                 return min(self.group, num_pes) - 1 + ceil(num_pes / self.group) - 1
 
-    def cycles(self, num_pes: int, num_words: int, arch: Arch) -> float:
-        """Cycles of the published model, for `num_words` wavelets from each PE."""
+    def cycles(
+        self, num_pes: int, num_words: int, arch: Arch, *, is_staggered: bool = False
+    ) -> float:
+        """Cycles of the published model from the first PE's start, for `num_words` wavelets each.
+
+        Args:
+            num_pes: of the line.
+            num_words: wavelets from each PE.
+            arch: the generation.
+            is_staggered: whether each PE begins a hop behind the one farther from the first, as
+                columns do of which a row is added up. Then messages come as if there were no way.
+        """
         if num_pes == 1:
             return 0
         timing = GENERATIONS[arch].timing
+        hop = 0 if is_staggered else timing.hop_cycles
         step = 2 * timing.ramp_cycles + 1
-        distance = timing.hop_cycles * (num_pes - 1)
+        distance = hop * (num_pes - 1)
         match self.shape:
             case Shape.STAR:
-                return num_words * (num_pes - 1) + step
+                # Behind the message of a PE come those of all that are farther: the nearest one's
+                # has least way and most words behind it, the farthest one's most way and none.
+                return max(hop + num_words * (num_pes - 1), distance + num_words) + step
             case Shape.CHAIN:
                 return num_words + distance + step * (num_pes - 1)
             case Shape.TREE:
-                depth = log2(num_pes)
+                depth = self.num_additions(num_pes)
                 energy = num_words * num_pes * depth / (2 * (num_pes - 1))
                 return max(num_words * depth, energy + distance) + step * depth
             case Shape.TWO_PHASE:
@@ -86,8 +101,18 @@ class Tree:
         return length * (num_pes - 1 if self.shape is Shape.STAR else self.num_additions(num_pes))
 
 
-def best_tree(num_pes: int, length: int, num_words: int, arch: Arch) -> Tree:
-    """The tree of the fewest cycles by the model, for `length` elements in `num_words` wavelets."""
+def best_tree(
+    num_pes: int, length: int, num_words: int, arch: Arch, *, is_staggered: bool = False
+) -> Tree:
+    """The tree of the fewest cycles by the model.
+
+    Args:
+        num_pes: of the line.
+        length: elements of each PE.
+        num_words: wavelets that they take.
+        arch: the generation.
+        is_staggered: as of :meth:`Tree.cycles`.
+    """
     groups = range(2, max(3, num_pes // 2 + 1))
     trees = [Tree(shape) for shape in Shape if shape is not Shape.TWO_PHASE]
     trees += [Tree(Shape.TWO_PHASE, group) for group in groups]
@@ -97,7 +122,11 @@ def best_tree(num_pes: int, length: int, num_words: int, arch: Arch) -> Tree:
         for tree in trees
         if tree.shape is Shape.CHAIN or tree.most_elements(num_pes, length) <= MAX_ELEMENTS
     ]
-    return min(allowed, key=lambda tree: tree.cycles(num_pes, num_words, arch))
+
+    def taken(tree: Tree) -> float:
+        return tree.cycles(num_pes, num_words, arch, is_staggered=is_staggered)
+
+    return min(allowed, key=taken)
 
 
 def params_of(row: Tree | None, column: Tree | None) -> dict[str, int]:
@@ -120,9 +149,6 @@ def broadcast_cycles(rows: int, columns: int, num_words: int, arch: Arch) -> flo
     return num_words + distance + 2 * timing.ramp_cycles + 1
 
 
-def row_delay(tree: Tree, columns: int, arch: Arch) -> int:
-    """Cycles by which a sum along a row is late, as each column begins a hop behind the one before.
-
-    The root and its neighbours begin last; a chain begins at the other end.
-    """
-    return 0 if tree.shape is Shape.CHAIN else GENERATIONS[arch].timing.hop_cycles * (columns - 1)
+def start_delay(columns: int, arch: Arch) -> int:
+    """Cycles until the last column begins: a command reaches each a hop behind the one before."""
+    return GENERATIONS[arch].timing.hop_cycles * (columns - 1)
