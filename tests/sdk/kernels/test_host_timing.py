@@ -32,6 +32,8 @@ POINTS: dict[tuple[int, ...], float] = {
     (0, 1, 0): -1.0,
 }
 STAR = kernels.Stencil(POINTS | {(0, 0, 1): -1.0, (0, 0, -1): -1.0}, own=7.0)
+FLAT = kernels.Stencil({(0, 1): 0.5, (-1, 0): 0.25, (1, 0): 0.125}, own=0.5)
+WAVES = (values(4, 8) + 1j * values(4, 8)).astype(np.complex64)
 CELLS, SPREAD, LINE = values(3, 4, 6), values(3, 4, 5), values(48)
 NON_ZEROS = scipy.sparse.random(16, 16, 0.3, "csr", np.float32, random_state=5)
 
@@ -52,6 +54,12 @@ KERNELS: dict[str, Kernel] = {
     "transpose": lambda arch: kernels.transpose(SQUARE, (3, 3), arch=arch).values,
     "spmv": lambda arch: kernels.spmv(NON_ZEROS, values_of(16), SIZE, arch=arch).values,
     "stencil": lambda arch: kernels.stencil(STAR, CELLS, 3, arch=arch).values,
+    "tiles": lambda arch: kernels.plan_stencil(FLAT, (12, 12), size=(3, 4), arch=arch).run(
+        SQUARE, 3
+    ).values,
+    "sddmm": lambda arch: kernels.sddmm(NON_ZEROS, values_of(16, 4), values_of(4, 16), SIZE,
+                                        arch=arch).values.data,
+    "fft": lambda arch: kernels.fft(WAVES, (2, 2), arch=arch).values,
     "bicgstab": lambda arch: kernels.bicgstab(STAR, CELLS, 3, arch=arch).values,
     "streamed_gemm": lambda arch: kernels.streamed_gemm(NON_ZEROS, values_of(16, 8), SIZE,
                                                         arch=arch).values,

@@ -11,8 +11,10 @@ from scipy.ndimage import correlate
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
+from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.kernels import Source, Stencil, StencilPlan
-from openwafer.sdk.kernels.stencils import BOUNDARIES
+from openwafer.sdk.kernels.precision import Precision
+from openwafer.sdk.kernels.star import BOUNDARIES
 from tests.examples import examples
 
 Field = NDArray[np.float64]
@@ -51,8 +53,10 @@ def check_steps(plan: StencilPlan, steps: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     shape = plan.shape[: plan.stencil.num_dims]
     now, last = (rng.normal(size=shape) * 2.0 ** rng.integers(-9, 3, shape) for _ in range(2))
-    now, last = now.astype(np.float32), last.astype(np.float32)
+    given = plan.precision.given
+    now, last = now.astype(given), last.astype(given)
     result = plan.run(now, steps, last, check=True)
+    assert result.values.dtype == plan.precision.sums
     expected = by_scipy(plan.stencil, now.astype(float), last.astype(float), steps)
     assert (np.abs(result.values - expected) <= plan.error_bound(now, steps, last)).all()
     assert np.array_equal(plan.run(now, steps, last).values, result.values)
@@ -79,18 +83,32 @@ def stencils(draw: st.DrawFn, most_reach: int, shape: tuple[int, ...]) -> Stenci
 def plans(draw: st.DrawFn) -> StencilPlan:
     """Steps of any star on a small rectangle."""
     shape = tuple(draw(st.integers(1, 8)) for _ in range(draw(st.integers(2, 3))))
-    arch = draw(st.sampled_from(("wse2", "wse3")))
-    return kernels.plan_stencil(draw(stencils(3, shape)), shape, arch=arch)
+    arch, precision = draw(st.sampled_from(list(Arch))), draw(st.sampled_from(list(Precision)))
+    size = None
+    if len(shape) == 2 and draw(st.booleans()):
+        size = (draw(st.integers(1, shape[0])), draw(st.integers(1, shape[1])))
+        tile = min(-(-n // m) for n, m in zip(shape, size, strict=True))
+        one = draw(stencils(min(3, tile), shape))
+    else:
+        one = draw(stencils(3, shape))
+    return kernels.plan_stencil(one, shape, size=size, arch=arch, precision=precision)
 
 
 # Compiled once each; many values are drawn for them.
 PLANS = (
     kernels.plan_stencil(star((1, 0, 1), own=1.0, boundary="fixed"), (3, 2, 5)),
     kernels.plan_stencil(star((2, 0, 1), before=-1.0), (6, 1, 4), arch="wse2"),
+    kernels.plan_stencil(star((1, 0, 1), own=1.0), (3, 2, 5), precision="f16", arch="wse2"),
+    kernels.plan_stencil(star((0, 1), before=-1.0), (2, 3), precision="f16-f32"),
+    kernels.plan_stencil(
+        star((2, 1), own=1.0, boundary="fixed", source=Source((2, 3), np.ones(2, np.float32))),
+        (7, 8),
+        size=(3, 3),
+    ),
 )
 
 
-@examples(8, by_default=4)
+@examples(16, by_default=6)
 @given(st.sampled_from(PLANS), st.integers(0, 5), st.integers(0, 2**32 - 1))
 def test_steps_on_rectangles_are_within_their_bound(
     plan: StencilPlan, steps: int, seed: int
@@ -98,9 +116,24 @@ def test_steps_on_rectangles_are_within_their_bound(
     check_steps(plan, steps, seed)
 
 
+def test_f32_sums_of_f16_keep_what_f16_loses() -> None:
+    cool = Stencil({(0, 1): 2.0**-12, (0, -1): 2.0**-12}, own=1.0)
+    values = np.ones((1, 3), np.float16)
+    assert (kernels.stencil(cool, values, 4, precision="f16").values == 1).all()
+    assert (kernels.stencil(cool, values, 4).values > 1).all()
+
+
+def test_a_bound_is_infinite_where_f16_may_overflow() -> None:
+    doubled = Stencil({(0, 0): 2.0})
+    plan = kernels.plan_stencil(doubled, (1, 1), precision="f16-f32")
+    values = np.full((1, 1), 20_000, np.float16)
+    assert np.isfinite(plan.error_bound(values, 1)).all()
+    assert np.isinf(plan.error_bound(values, 2)).all()
+
+
 def difference_from_plan(plan: StencilPlan, steps: int) -> float:
     """Of predicted cycles, as a share of the measured ones."""
-    values = np.ones(plan.shape[: plan.stencil.num_dims], np.float32)
+    values = np.ones(plan.shape[: plan.stencil.num_dims], plan.precision.given)
     return plan.cycles(steps) / plan.run(values, steps).cycles - 1
 
 
@@ -132,13 +165,15 @@ def test_columns_that_start_later_end_later() -> None:
 @pytest.mark.parametrize("arch", ["wse2", "wse3"])
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize("reach", [(1, 1, 1), (2, 3, 0), (4, 4, 4), (0, 0, 2), (0, 7, 1)])
+@pytest.mark.parametrize("precision", list(Precision))
 def test_steps_of_any_star_take_what_their_plan_says(
-    reach: tuple[int, int, int], boundary: str, arch: str
+    precision: Precision, reach: tuple[int, int, int], boundary: str, arch: str
 ) -> None:
     shape = (17, 19, 12)
     source, scale = Source((8, 9, 6), np.ones(5, np.float32)), np.ones(shape, np.float32)
     one = star(reach, own=0.5, before=-0.1, scale=scale, source=source, boundary=boundary)
-    assert abs(difference_from_plan(kernels.plan_stencil(one, shape, arch=arch), 30)) <= 0.1
+    plan = kernels.plan_stencil(one, shape, arch=arch, precision=precision)
+    assert abs(difference_from_plan(plan, 30)) <= 0.1
 
 
 @pytest.mark.slow
@@ -166,11 +201,29 @@ def test_a_description_says_what_is_no_star(
 
 
 @pytest.mark.parametrize(
+    ("others", "precision", "words"),
+    [
+        ({}, "f16", "1 of coefficients have sizes such as 1e-05; float16 holds 6.1e-05 to 65504"),
+        ({}, "f16-f32", "1 of coefficients"),
+        ({"own": 1e5}, "f16", "1 of own and before have sizes such as 100000"),
+        ({}, "f64", "precision is 'f64'"),
+    ],
+)
+def test_numbers_that_f16_cannot_hold_are_refused(
+    others: dict[str, Any], precision: str, words: str
+) -> None:
+    one = Stencil({(0, 0): 1.0, (0, 1): 1e-5 if not others else 1.0}, **others)
+    with pytest.raises(OpenwaferError) as raised:
+        kernels.plan_stencil(one, (2, 2), precision=precision)
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
     ("stencil", "shape", "words"),
     [
         (star((1, 1)), (3, 3, 3), "offsets have 2 numbers"),
         (star((8, 1)), (9, 9), "the star reaches 8 PEs far"),
-        (star((1, 1, 1)), (2, 2, 4000), "a column of 4000 cells takes"),
+        (star((1, 1, 1)), (2, 2, 4000), "a column of 4000 cells of f32 takes"),
         (star((1, 1)), (2000, 2), "2000 rows and 2 columns of PEs"),
         (star((1, 1), scale=np.ones((2, 2), np.float32)), (3, 3), "scale has the shape (2, 2)"),
         (star((1, 1), source=Source((3, 0), np.ones(1, np.float32))), (3, 3), "is at (3, 0)"),

@@ -84,7 +84,8 @@ if TYPE_CHECKING:
     )
     from openwafer.sdk.kernels.sorting import SortPlan, plan_sort, sort
     from openwafer.sdk.kernels.sparse_vector import SpmvPlan, plan_spmv, spmm, spmv
-    from openwafer.sdk.kernels.stencils import Source, Stencil, StencilPlan, plan_stencil, stencil
+    from openwafer.sdk.kernels.star import Source, Stencil
+    from openwafer.sdk.kernels.stencils import StencilPlan, plan_stencil, stencil
     from openwafer.sdk.kernels.streamed import (
         StreamedPlan,
         Streaming,
@@ -253,8 +254,8 @@ _PLACES: Final = MappingProxyType(
         "Result": "running",
         **dict.fromkeys(("SddmmPlan", "SparseResult", "plan_sddmm", "sddmm"), "sampled_product"),
         **dict.fromkeys(("SpmvPlan", "plan_spmv", "spmm", "spmv"), "sparse_vector"),
-        **dict.fromkeys(("Source", "Stencil", "StencilPlan"), "stencils"),
-        **dict.fromkeys(("plan_stencil", "stencil"), "stencils"),
+        **dict.fromkeys(("Source", "Stencil"), "star"),
+        **dict.fromkeys(("StencilPlan", "plan_stencil", "stencil"), "stencils"),
         **dict.fromkeys(("StreamedPlan", "Streaming"), "streamed"),
         **dict.fromkeys(("plan_streamed", "streamed_gemm"), "streamed"),
         **dict.fromkeys(("delta_bound", "gradient_bound"), "streamed_backward"),

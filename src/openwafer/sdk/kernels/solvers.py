@@ -22,7 +22,7 @@ from openwafer.sdk.kernels.running import (
     known,
     known_arch,
 )
-from openwafer.sdk.kernels.stencils import Stencil
+from openwafer.sdk.kernels.star import Stencil
 from openwafer.sdk.kernels.trees import (
     Tree,
     best_tree,

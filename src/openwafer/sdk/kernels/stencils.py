@@ -1,20 +1,20 @@
 """Steps of star-shaped stencils: a description becomes routes, code of PEs and a host's call."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
-from types import MappingProxyType
+from math import ceil
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
 from openwafer.sdk.kernels.operands import takes_arrays
-from openwafer.sdk.kernels.precision import Precision, gamma
+from openwafer.sdk.kernels.precision import Precision, gamma, named_precision, precision_of
+from openwafer.sdk.kernels.products import tile_length
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     Result,
@@ -25,138 +25,14 @@ from openwafer.sdk.kernels.running import (
     cycles_of,
     known_arch,
 )
+from openwafer.sdk.kernels.star import Source, Stencil, inner_of
+from openwafer.sdk.kernels.trees import start_delay
 
-BOUNDARIES: Final = ("zero", "fixed")
 MAX_REACH: Final = 7
 """PEs that a message goes: a control wavelet has a command for each router, its sender's too."""
 MAX_STEPS: Final = 65_535
 _STEPS_TIMED: Final = (4, 12)
 """Of a smaller array; the steps before the first number are its beginning."""
-
-Offset = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Source:
-    """What is added to one cell after each step.
-
-    Attributes:
-        cell: its index in the array.
-        values: (steps,), finite; later steps add nothing.
-    """
-
-    cell: Offset
-    values: NDArray[np.float32]
-
-
-@dataclass(frozen=True, eq=False)
-class Stencil:
-    """What a step does to each cell u of an array.
-
-    ``u' = scale * sum(coefficient * neighbour) + own * u + before * (u a step before)``
-
-    Attributes:
-        coefficients: by offset (rows, columns) or (rows, columns, depth); all but one of an
-            offset's numbers are 0, so that the stencil is a star.
-        own: factor of the cell itself, beside the sum.
-        before: factor of the cell a step before.
-        scale: one number a cell, in the shape of the array; None is 1.
-        source: what is added to one cell.
-        boundary: cells outside of the array are ``"zero"``, or those of the rim that have no
-            whole star are ``"fixed"``: they keep their values.
-    """
-
-    coefficients: Mapping[Offset, float]
-    own: float = 0.0
-    before: float = 0.0
-    scale: NDArray[np.float32] | None = None
-    source: Source | None = None
-    boundary: str = "zero"
-    num_dims: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        lengths = {len(offset) for offset in self.coefficients}
-        if lengths not in ({2}, {3}):
-            raise error(
-                "stencil-offset",
-                f"offsets have {sorted(lengths)} numbers",
-                help="give offsets (rows, columns), or (rows, columns, depth), and at least one",
-            )
-        for offset in self.coefficients:
-            if sum(number != 0 for number in offset) > 1:
-                raise error(
-                    "stencil-offset",
-                    f"offset {offset} leaves two axes; a star has offsets along one",
-                    help="leave it out, or take a step for each axis",
-                )
-        numbers = [*self.coefficients.values(), self.own, self.before]
-        if not np.isfinite(np.array(numbers, np.float32)).all():
-            raise error(
-                "stencil-coefficient",
-                f"coefficients are {numbers}; not all are finite as float32",
-                help="give finite numbers",
-            )
-        if self.boundary not in BOUNDARIES:
-            known = " or ".join(BOUNDARIES)
-            raise error("option-value", f"boundary is {self.boundary!r}", help=f"give {known}")
-        object.__setattr__(self, "coefficients", MappingProxyType(dict(self.coefficients)))
-        object.__setattr__(self, "num_dims", lengths.pop())
-
-    @property
-    def reach(self) -> Offset:
-        """Of the star along rows and columns of PEs, and in depth: the longest offsets."""
-        longest = [max(map(abs, numbers)) for numbers in zip(*self.coefficients, strict=True)]
-        rows, columns, depth = (*longest, 0)[:3]
-        return rows, columns, depth
-
-    def applied(
-        self, values: NDArray[Any], steps: int, before: NDArray[Any] | None = None
-    ) -> NDArray[np.float64]:
-        """The steps by numpy in float64.
-
-        Args:
-            values: two or three dims.
-            steps: their number.
-            before: the values a step before; None is zeros.
-        """
-        now = values.astype(np.float64)
-        last = np.zeros_like(now) if before is None else before.astype(np.float64)
-        reach = self.reach[: self.num_dims]
-        is_rim = np.ones(now.shape, np.bool_)
-        is_rim[_inner(reach, now.shape)] = False
-        for step in range(steps):
-            new = self.own * now + self.before * last + self._sums(now)
-            if self.source is not None and step < len(self.source.values):
-                new[self.source.cell] += self.source.values[step]
-            now, last = (np.where(is_rim, now, new) if self.boundary == "fixed" else new), now
-        return now
-
-    def _sums(self, now: NDArray[np.float64]) -> NDArray[np.float64]:
-        reach = self.reach[: self.num_dims]
-        padded = np.pad(now, [(r, r) for r in reach])
-        total = np.zeros_like(now)
-        for offset, coefficient in self.coefficients.items():
-            begins = [r + one for r, one in zip(reach, offset, strict=True)]
-            window = tuple(slice(b, b + n) for b, n in zip(begins, now.shape, strict=True))
-            total += coefficient * padded[window]
-        return total if self.scale is None else total * self.scale
-
-    @property
-    def magnitudes(self) -> "Stencil":
-        """The stencil of the magnitudes of all numbers."""
-        source = self.source and Source(self.source.cell, np.abs(self.source.values))
-        return Stencil(
-            {offset: abs(number) for offset, number in self.coefficients.items()},
-            abs(self.own),
-            abs(self.before),
-            None if self.scale is None else np.abs(self.scale),
-            source,
-            self.boundary,
-        )
-
-    def factor(self, rows: int, columns: int, depth: int = 0) -> float:
-        """The coefficient of an offset, 0 if it has none."""
-        return self.coefficients.get((rows, columns, depth)[: self.num_dims], 0.0)
 
 
 @dataclass(frozen=True)
@@ -164,17 +40,39 @@ class StencilPlan:
     """How steps of a stencil are done, before anything is compiled.
 
     Each PE has the column of cells of one row and column of the array. In each step columns go to
-    the neighbours as far as the star reaches, and are multiplied as they come.
+    the neighbours as far as the star reaches, and are multiplied as they come. On fewer PEs each
+    has a tile of an array of two dims, whose rims go to the neighbours.
 
     Attributes:
         stencil: what a step does.
         shape: rows, columns and depth; the depth of an array of two dims is 1.
+        size: rows and columns of PEs.
         arch: the generation.
+        precision: types of the values and of the sums.
     """
 
     stencil: Stencil
     shape: tuple[int, int, int]
+    size: tuple[int, int]
     arch: Arch
+    precision: Precision
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of the array on a PE."""
+        rows, columns = map(tile_length, self.shape[:2], self.size, (1, 1))
+        return rows, columns
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether PEs have tiles of more than one row or column."""
+        return self.tile != (1, 1)
+
+    @property
+    def padding(self) -> int:
+        """Zeros that fill the last wavelet of a column."""
+        in_wavelet = 4 // self.precision.given.itemsize
+        return -self.shape[2] % in_wavelet
 
     @property
     def held(self) -> tuple[int, int, int]:
@@ -187,19 +85,35 @@ class StencilPlan:
     @property
     def memory_bytes(self) -> int:
         """Bytes of a PE's 48 KB, with those that are kept for code."""
-        rows, columns, reach = self.stencil.reach
-        depth = self.shape[2]
-        arrays = 2 * (rows > 0) + 2 * (columns > 0)
-        arrays += (self.stencil.before != 0) + (self.stencil.scale is not None)
-        elements = 2 * (depth + 2 * reach) + arrays * depth + self._factors.size
+        (tile_rows, tile_columns), (rows, columns, reach) = self.tile, self.stencil.reach
+        more = (self.stencil.before != 0) + (self.stencil.scale is not None)
+        if self.is_tiled:
+            padded = (tile_rows + 2 * rows) * (tile_columns + 2 * columns)
+            rims = 2 * (rows * tile_columns + columns * tile_rows)
+            sums, given = (2 + more) * padded + 2 * rims, 3 * rims
+        else:
+            length = self.shape[2] + self.padding
+            padded = length + 2 * reach
+            sums = 2 * padded + (2 * (rows > 0) + 2 * (columns > 0) + more) * length
+            given = 0
         added = 0 if self.stencil.source is None else len(self.stencil.source.values)
-        return Precision.F32.given.itemsize * (elements + added) + CODE_BYTES
+        sums += added + len(self._weights)
+        given += self._factors.size + self.precision.is_widened * padded
+        numbers = self.precision
+        return numbers.sums.itemsize * sums + numbers.given.itemsize * given + CODE_BYTES
 
     @property
     def num_roundings(self) -> int:
-        """The most roundings that a value goes through in a step."""
+        """The most roundings to the sums' type that a value goes through in a step.
+
+        They are those of its coefficient, of a side or the own column, of four sides, of the scale
+        and its product, and of what the own value, the one before and the source add. In a tile
+        all offsets are added up one after another.
+        """
         rows, columns, depth = self.stencil.reach
-        return max(rows, columns, 2 * depth + 1) + 8
+        if self.is_tiled:
+            return 2 * (rows + columns) + 1 + 6
+        return max(rows, columns, 2 * depth + 1) + 10
 
     def error_bound(
         self, values: NDArray[Any], steps: int, before: NDArray[Any] | None = None
@@ -207,24 +121,31 @@ class StencilPlan:
         """Bound of each cell's error after all steps.
 
         It is ``gamma(steps * num_roundings)`` times what the steps make of the magnitudes of all
-        numbers, and what products below the normal numbers may lose.
+        numbers, and what products below the normal numbers may lose. f16 values with f32 sums, and
+        their coefficients, are rounded to f16 in each step beside this, so ``gamma(2 * steps)`` of
+        f16 comes on top. It is infinite where a number on the way may leave the range of its type.
 
         Args:
             values: of the plan's shape, finite.
             steps: their number.
             before: the values a step before.
         """
-        dtype = Precision.F32.given
+        given, sums = self.precision.given, self.precision.sums
         all_positive = self.stencil.magnitudes
-        made = all_positive.applied(
-            np.abs(values), steps, None if before is None else np.abs(before)
-        )
-        largest = 1.0 if all_positive.scale is None else float(all_positive.scale.max())
-        growth = sum(all_positive.coefficients.values()) * largest
-        growth += all_positive.own + all_positive.before
-        least = float(np.finfo(dtype).smallest_subnormal)
-        lost = steps * self.num_roundings * least * max(1.0, growth) ** steps
-        return gamma(steps * self.num_roundings, dtype) * made + lost
+        last = None if before is None else np.abs(before)
+        states = [*all_positive.states(np.abs(values), steps, last)]
+        relative = gamma(steps * self.num_roundings, sums)
+        least = self.num_roundings * float(np.finfo(sums).smallest_subnormal)
+        if self.precision.is_widened:
+            relative = (1 + relative) * (1 + gamma(2 * steps, given)) - 1
+            least += float(np.finfo(given).smallest_subnormal)
+        lost = steps * least * max(1.0, all_positive.growth) ** steps
+        bound = relative * states[-1] + (1 + relative) * lost
+        unscaled = replace(all_positive, scale=None)
+        made = [*states, *map(unscaled.sums, states[:-1])]
+        most = max(float(numbers.max()) for numbers in made)
+        may_overflow = (1 + relative) * (most + lost) > float(np.finfo(given).max)
+        return np.full_like(bound, np.inf) if may_overflow else bound
 
     def cycles(self, steps: int) -> int:
         """Predicted cycles of steps: those of an array just wider than the star, simulated here.
@@ -256,8 +177,7 @@ class StencilPlan:
 
         num_adding = max(0, min(steps, num_added) - later)
         # The host's command reaches each column a hop later.
-        hop = GENERATIONS[self.arch].timing.hop_cycles
-        late = hop * (self.shape[1] - self._smallest_alike(0).shape[1])
+        late = start_delay(1 + self.size[1] - self._smallest_alike(0).size[1], self.arch)
         values = min(later, num_added)
         # Steps behind a source's last value take less.
         others = more(min(1, num_added), max(0, steps - later) - num_adding)
@@ -269,15 +189,25 @@ class StencilPlan:
         Args:
             num_added: the most values of the source.
         """
-        own, sizes = self.stencil, self.shape[:2]
-        few = [min(size, 2 * reach + 3) for size, reach in zip(sizes, own.reach, strict=False)]
+        own, tile = self.stencil, self.tile
+        far = [ceil(reach / cells) for reach, cells in zip(own.reach, tile, strict=False)]
+        few = [min(size, 2 * reach + 3) for size, reach in zip(self.size, far, strict=True)]
+        shape = [
+            length if number == size else number * cells
+            for length, number, size, cells in zip(self.shape, few, self.size, tile, strict=False)
+        ]
         source = own.source and Source(
-            (*map(_alike, own.source.cell, sizes, few), *own.source.cell[2:]),
+            (*map(_alike, own.source.cell, self.size, few, tile), *own.source.cell[2:]),
             own.source.values[:num_added],
         )
-        scale = None if own.scale is None else own.scale[: few[0], : few[1]]
+        scale = None if own.scale is None else own.scale[: shape[0], : shape[1]]
         stencil = replace(own, scale=scale, source=source)
-        return StencilPlan(stencil, (few[0], few[1], self.shape[2]), self.arch)
+        return replace(
+            self,
+            stencil=stencil,
+            shape=(shape[0], shape[1], self.shape[2]),
+            size=(few[0], few[1]),
+        )
 
     @takes_arrays
     def run(
@@ -291,7 +221,7 @@ class StencilPlan:
         """Do steps on the simulated wafer.
 
         Args:
-            values: (rows, columns) or (rows, columns, depth), float32.
+            values: (rows, columns) or (rows, columns, depth), of the plan's precision.
             steps: 0 or more.
             before: the values a step before; None is zeros.
             check: look for mistakes of the program.
@@ -302,37 +232,78 @@ class StencilPlan:
         shape = self.shape[: self.stencil.num_dims]
         for name, array in (("values", values), ("before", before)):
             if array is not None:
-                check_operand(name, array, shape, Precision.F32)
+                check_operand(name, array, shape, self.precision)
         _check_steps(steps)
-        with compiled("stencil", self.arch, self.params).run(check=check) as run:
+        name = "stencil_tile" if self.is_tiled else "stencil"
+        with compiled(name, self.arch, self.params).run(check=check) as run:
             self._give(run, values, before)
             run.launch("main", steps)
-            taken = run["cells" if steps % 2 == 0 else "others"]
-            reach = self.stencil.reach[2]
-            own = taken[..., reach : reach + self.shape[2]]
+            own = self._taken(run["cells" if steps % 2 == 0 else "others"])
             return Result(own.reshape(values.shape).copy(), cycles_of(run, self.arch))
+
+    def _spread(self, array: NDArray[Any]) -> NDArray[Any]:
+        """What each PE has of an array of the plan's shape, with zeros around it."""
+        rows, columns, reach = self.stencil.reach
+        if not self.is_tiled:
+            return np.pad(array, ((0, 0), (0, 0), (reach, self.padding + reach)))
+        (down, across), (height, width) = self.size, self.tile
+        behind = (down * height - self.shape[0], across * width - self.shape[1])
+        full = np.pad(array[..., 0], [(0, number) for number in behind])
+        tiles = full.reshape(down, height, across, width).swapaxes(1, 2)
+        return np.pad(tiles, ((0, 0), (0, 0), (rows, rows), (columns, columns))).reshape(
+            down, across, -1
+        )
+
+    def _taken(self, spread: NDArray[Any]) -> NDArray[Any]:
+        """The array of what all PEs have."""
+        rows, columns, reach = self.stencil.reach
+        if not self.is_tiled:
+            return spread[..., reach : reach + self.shape[2]]
+        (down, across), (height, width) = self.size, self.tile
+        tiles = spread.reshape(down, across, height + 2 * rows, width + 2 * columns)
+        own = tiles[:, :, rows : rows + height, columns : columns + width].swapaxes(1, 2)
+        return own.reshape(down * height, across * width)[: self.shape[0], : self.shape[1]]
 
     def _give(self, run: Run, values: NDArray[Any], before: NDArray[Any] | None) -> None:
         """Copy all numbers to the PEs. Held cells are the same before as now."""
         now = values.reshape(self.shape)
         last = np.zeros_like(now) if before is None else before.reshape(self.shape)
         if self.stencil.boundary == "fixed":
-            inner = _inner(self.held, self.shape)
+            inner = inner_of(self.held, self.shape)
             last, moving = now.copy(), last[inner]
             last[inner] = moving
-        reach = self.stencil.reach[2]
-        pads = ((0, 0), (0, 0), (reach, reach))
-        run["cells"], run["others"] = np.pad(now, pads), np.pad(last, pads)
-        run["factors"] = np.broadcast_to(self._factors, (*self.shape[:2], len(self._factors)))
+        sums = self.precision.sums
+        run["cells"], run["others"] = (self._spread(one).astype(sums) for one in (now, last))
+        for name, numbers in (("factors", self._factors), ("weights", self._weights)):
+            run[name] = np.broadcast_to(numbers, (*self.size, len(numbers)))
         if self.stencil.scale is not None:
-            run["scale"] = self.stencil.scale.reshape(self.shape)
-        if self.stencil.source is not None and len(self.stencil.source.values):
-            y, x = self.stencil.source.cell[:2]
-            run["added", y, x] = self.stencil.source.values
+            scale = self.stencil.scale.reshape(self.shape).astype(sums)
+            run["scale"] = self._spread(scale) if self.is_tiled else scale
+        if len(self._source.values):
+            y, x = (i // n for i, n in zip(self._source.cell, self.tile, strict=False))
+            run["added", y, x] = self._source.values.astype(sums)
 
     @property
-    def _factors(self) -> NDArray[np.float32]:
-        """By distance from the west, east, north and south; of the own column; own and before."""
+    def _source(self) -> Source:
+        """What is added, to no cell that is held."""
+        source = self.stencil.source
+        shape, held = self.shape[: self.stencil.num_dims], self.held
+        nothing = Source((0,) * len(shape), np.zeros(0, np.float32))
+        if source is None:
+            return nothing
+        is_held = any(
+            not rim <= i < n - rim for i, n, rim in zip(source.cell, shape, held, strict=False)
+        )
+        return nothing if is_held else source
+
+    @property
+    def _weights(self) -> NDArray[Any]:
+        """Of a cell's own value and of the one a step before."""
+        return np.array([self.stencil.own, self.stencil.before], self.precision.sums)
+
+    @property
+    def _factors(self) -> NDArray[Any]:
+        """By distance from the west, east, north and south; of the own column."""
         stencil = self.stencil
         rows, columns, depth = stencil.reach
         found = [stencil.factor(0, -n) for n in range(columns + 1)]
@@ -340,35 +311,53 @@ class StencilPlan:
         found += [stencil.factor(-n, 0) for n in range(rows + 1)]
         found += [stencil.factor(n, 0) for n in range(rows + 1)]
         found += [stencil.factor(0, 0, n) for n in range(-depth, depth + 1)]
-        return np.array([*found, stencil.own, stencil.before], np.float32)
+        return np.array(found, self.precision.given)
 
     @property
     def params(self) -> dict[str, Param]:
         """Of its program."""
-        stencil, (rows, columns, depth) = self.stencil, self.shape
-        source = stencil.source or Source((0, 0, 0), np.zeros(0, np.float32))
-        y, x, z = (*source.cell, 0)[:3]
-        held_rows, held_columns, held_depth = self.held
-        if 2 * held_depth >= depth:
-            # No cell has a whole star.
-            held_rows, held_depth = rows, 0
-        return {
-            "rows": rows,
-            "columns": columns,
-            "depth": depth,
-            "held_rows": held_rows,
-            "held_columns": held_columns,
-            "held_depth": held_depth,
+        stencil, y, x = self.stencil, *self._source.cell[:2]
+        shared: dict[str, Param] = {
+            "rows": self.size[0],
+            "columns": self.size[1],
             "column_reach": stencil.reach[0],
             "row_reach": stencil.reach[1],
-            "depth_reach": stencil.reach[2],
             "has_scale": stencil.scale is not None,
             "has_own": stencil.own != 0,
             "has_before": stencil.before != 0,
             "source_x": x,
             "source_y": y,
-            "source_z": z,
-            "num_added": len(source.values),
+            "num_added": len(self._source.values),
+            **self.precision.params,
+        }
+        return shared | (self._tile_params if self.is_tiled else self._column_params)
+
+    @property
+    def _column_params(self) -> dict[str, Param]:
+        held_rows, held_columns, held_depth = self.held
+        rows, _, depth = self.shape
+        if 2 * held_depth >= depth:
+            # No cell has a whole star.
+            held_rows, held_depth = rows, 0
+        return {
+            "depth": depth,
+            "length": depth + self.padding,
+            "held_rows": held_rows,
+            "held_columns": held_columns,
+            "held_depth": held_depth,
+            "depth_reach": self.stencil.reach[2],
+            "source_z": (*self._source.cell, 0)[2],
+        }
+
+    @property
+    def _tile_params(self) -> dict[str, Param]:
+        return {
+            "tile_rows": self.tile[0],
+            "tile_columns": self.tile[1],
+            "array_rows": self.shape[0],
+            "array_columns": self.shape[1],
+            "held_rows": self.held[0],
+            "held_columns": self.held[1],
         }
 
 
@@ -379,33 +368,42 @@ def _check_steps(steps: int) -> None:
 
 def _cycles_of_zeros(plan: StencilPlan, steps: int) -> int:
     """Simulated; other numbers take as long."""
-    return plan.run(np.zeros(plan.shape[: plan.stencil.num_dims], np.float32), steps).cycles
+    zeros = np.zeros(plan.shape[: plan.stencil.num_dims], plan.precision.given)
+    return plan.run(zeros, steps).cycles
 
 
-def _alike(place: int, size: int, few: int) -> int:
-    """Of few places in a row the one as far from the nearer end, or in the middle."""
-    middle = few // 2
+def _alike(index: int, size: int, few: int, tile: int) -> int:
+    """A cell at the same place of a tile: of few PEs on the one as far from the nearer end."""
+    place, middle = index // tile, few // 2
     behind = size - 1 - place
-    return few - 1 - behind if behind < min(place, middle) else min(place, middle)
+    found = few - 1 - behind if behind < min(place, middle) else min(place, middle)
+    return found * tile + index % tile
 
 
-def _inner(rim: Offset, shape: tuple[int, ...]) -> tuple[slice, ...]:
-    """Of an array of the shape what is inside of a rim."""
-    return tuple(slice(r, max(r, n - r)) for r, n in zip(rim, shape, strict=True))
-
-
-def plan_stencil(stencil: Stencil, shape: tuple[int, ...], *, arch: str = Arch.WSE3) -> StencilPlan:
-    """Plan steps of a stencil, a PE for each row and column of the array.
+def plan_stencil(
+    stencil: Stencil,
+    shape: tuple[int, ...],
+    *,
+    size: tuple[int, int] | None = None,
+    arch: str = Arch.WSE3,
+    precision: str = Precision.F32,
+) -> StencilPlan:
+    """Plan steps of a stencil.
 
     Args:
         stencil: what a step does.
         shape: of the array: rows and columns, and depth if offsets have three numbers.
+        size: rows and columns of PEs, which share an array of two dims in tiles; None is one PE for
+            each row and column of the array.
         arch: ``"wse2"`` or ``"wse3"``.
+        precision: ``"f32"``, ``"f16"``, or ``"f16-f32"``: values are f32 once a step is done, and
+            f16 where they are sent and multiplied by coefficients.
 
     Raises:
-        OpenwaferError: it does not fit the fabric, a PE's memory or a message's way.
+        OpenwaferError: it does not fit the fabric, a PE's memory or a message's way, or f16 cannot
+            hold its numbers.
     """
-    generation = known_arch(arch)
+    generation, numbers = known_arch(arch), named_precision(precision)
     if len(shape) != stencil.num_dims or min(shape) < 1:
         raise error(
             "kernel-shape",
@@ -413,18 +411,70 @@ def plan_stencil(stencil: Stencil, shape: tuple[int, ...], *, arch: str = Arch.W
             help="give an array with a dim for each of them, and with elements",
         )
     rows, columns, depth = (*shape, 1)[:3]
-    check_rectangle(rows, columns, generation)
-    longest = max(stencil.reach[:2])
-    if longest > MAX_REACH:
+    size = (rows, columns) if size is None else size
+    check_rectangle(*size, generation)
+    if size[0] > rows or size[1] > columns:
+        raise error(
+            "kernel-shape",
+            f"{size[0]} x {size[1]} PEs for an array of the shape {shape}",
+            help="give a PE for each row and column at most",
+        )
+    plan = StencilPlan(stencil, (rows, columns, depth), size, generation, numbers)
+    _check_reach(plan)
+    _check_arrays(stencil, shape)
+    _check_numbers(stencil, numbers)
+    held = f"a tile of {plan.tile[0]} x {plan.tile[1]}" if plan.is_tiled else f"a column of {depth}"
+    check_memory(plan.memory_bytes, f"{held} cells of {numbers}")
+    return plan
+
+
+def _check_reach(plan: StencilPlan) -> None:
+    """Refuse a star that reaches beyond messages, and PEs that share what they cannot."""
+    rows, columns, _ = plan.stencil.reach
+    if plan.is_tiled:
+        if plan.stencil.num_dims == 3:
+            raise error(
+                "kernel-shape",
+                f"an array of the shape {plan.shape} on {plan.size[0]} x {plan.size[1]} PEs, which "
+                "have columns of three dims one by one",
+                help="give no size, or one PE for each row and column",
+            )
+        if rows > plan.tile[0] or columns > plan.tile[1]:
+            raise error(
+                "stencil-reach",
+                f"the star reaches {rows} rows and {columns} columns far; PEs with tiles of "
+                f"{plan.tile[0]} x {plan.tile[1]} hear of their neighbours' tiles only",
+                help="take fewer PEs, or a PE for each cell",
+            )
+    elif max(rows, columns) > MAX_REACH:
         raise error(
             "stencil-reach",
-            f"the star reaches {longest} PEs far; messages go {MAX_REACH} PEs",
+            f"the star reaches {max(rows, columns)} PEs far; messages go {MAX_REACH} PEs",
             help="put the longest axis into the depth, or take shorter offsets",
         )
-    _check_arrays(stencil, shape)
-    plan = StencilPlan(stencil, (rows, columns, depth), generation)
-    check_memory(plan.memory_bytes, f"a column of {depth} cells")
-    return plan
+
+
+def _check_numbers(stencil: Stencil, precision: Precision) -> None:
+    """Refuse what would lose its digits: factors below the normal numbers, and those beyond all."""
+    factors = {"coefficients": (np.array([*stencil.coefficients.values()]), precision.given)}
+    factors["own and before"] = (np.array([stencil.own, stencil.before]), precision.sums)
+    if stencil.scale is not None:
+        factors["scale"] = (stencil.scale, precision.sums)
+    if stencil.source is not None:
+        # What is added may be as small as it likes.
+        above = np.maximum(np.abs(stencil.source.values), 1)
+        factors["source"] = (above, precision.sums)
+    for name, (values, dtype) in factors.items():
+        least, most = float(np.finfo(dtype).smallest_normal), float(np.finfo(dtype).max)
+        sizes = np.abs(values[values != 0].astype(np.float64))
+        wrong = sizes[(sizes < least) | (sizes > most)]
+        if wrong.size:
+            raise error(
+                "stencil-range",
+                f"{wrong.size} of {name} have sizes such as {wrong.flat[0]:g}; {dtype} holds "
+                f"{least:.2g} to {most:.6g} with all digits",
+                help="scale them, or choose precision f32",
+            )
 
 
 def _check_arrays(stencil: Stencil, shape: tuple[int, ...]) -> None:
@@ -453,20 +503,24 @@ def stencil(
     before: NDArray[Any] | None = None,
     *,
     arch: str = Arch.WSE3,
+    precision: str | None = None,
 ) -> Result:
-    """Steps of a stencil: an array to the array of the same shape after all steps.
+    """Steps of a stencil on a PE for each row and column: an array to the array after all steps.
 
     The error of each cell is at most :meth:`StencilPlan.error_bound`. The order of additions
     depends on nothing but the plan, so the bits repeat.
 
     Args:
         description: what a step does.
-        values: (rows, columns) or (rows, columns, depth), float32, a PE for each row and column.
+        values: (rows, columns) or (rows, columns, depth), float32 or float16.
         steps: 0 or more.
         before: the values a step before; None is zeros.
         arch: ``"wse2"`` or ``"wse3"``.
+        precision: ``"f32"``, ``"f16"`` or ``"f16-f32"``; None sums float16 in f32.
 
     Raises:
         OpenwaferError: shape or type do not fit, or the fabric or a PE's memory is too small.
     """
-    return plan_stencil(description, values.shape, arch=arch).run(values, steps, before)
+    numbers = precision_of(precision, values.dtype)
+    plan = plan_stencil(description, values.shape, arch=arch, precision=numbers)
+    return plan.run(values, steps, before)
