@@ -264,8 +264,8 @@ class PlanRecord:
     `expert_traffic` where their experts are not fused, or there is one system. `origins` says where
     each predicted or measured figure comes from, by the name of its field.
     `measured_step_seconds` are what the first steps of the run took, None before they are over.
-    `whole_layer_calls` are those of layers in a forward, where a model may leave out layers or
-    tokens: the plan is that of a step that leaves out nothing. None of other models.
+    `whole_layer_calls` are those of layers in the forwards of all micro-batches, where a model may
+    leave out layers or tokens: the plan is that of a step that leaves out nothing. None of others.
     """
 
     mode: Mode

@@ -39,6 +39,17 @@ def test_a_pass_that_goes_beyond_is_refused_at_the_call() -> None:
         streamed.close()
 
 
+def test_a_pass_without_room_for_its_calls_is_told_what_gives_room() -> None:
+    run = run_of(EarlyExit, depths=(1,))
+    least = plan(run, OPTIONS).plan.predicted_peak_bytes
+    streamed = StreamedRun(run_of(EarlyExit, depths=(6,)), plan(run, OPTIONS, budget=least))
+    try:
+        with pytest.raises(OpenwaferError, match=r"set streaming.most_layer_calls to the most"):
+            streamed.step(0)
+    finally:
+        streamed.close()
+
+
 @pytest.mark.parametrize("kind", [EarlyExit, StochasticDepth])
 def test_each_micro_batch_has_room_for_as_many_calls(kind: type[EarlyExit]) -> None:
     run = replace(run_of(kind), num_micro_batches=3)

@@ -175,7 +175,8 @@ class StepMetrics:
     Where it is measured, there are the gradient noise scale, smoothed, in samples (`noise_scale`)
     and in tokens, and of this step alone squared norm of the gradient (`gradient_signal`) and
     variance of one sample's gradient (`gradient_noise`), both unbiased.
-    `layer_calls` are those of layers in the forward of a model that streams, None elsewhere.
+    `layer_calls` are those of layers in the forwards of all micro-batches, where the model streams;
+    None elsewhere.
     `flops` are those of matrix products, convolutions and attentions, None where the step was not
     metered.
     """

@@ -139,7 +139,7 @@ class Execution(ABC):
 
     @property
     def layer_calls(self) -> int | None:
-        """Of layers in the last forward pass; ``None`` where nobody counts them."""
+        """Of layers in the forwards of the last pass; ``None`` where nobody counts them."""
         return None
 
     @abstractmethod
@@ -331,7 +331,8 @@ class StreamedExecution(Execution):
 
     def run(self, forwards: Sequence[Forward], root: Root, seed: Seed | None) -> list[float]:
         try:
-            with self.device.active(is_watched=self.recorder.trace is not None):
+            is_watched = self.recorder.trace is not None
+            with self.executor.routes.naming_room(), self.device.active(is_watched=is_watched):
                 with self._autocast():
                     may_repeat = self._replica_link is None
                     losses = run_forward(self.executor, forwards, seed, may_repeat=may_repeat)

@@ -210,7 +210,7 @@ class Executor:
         self._end: ReferenceType[Callable[[], None]] | None = None
         self._walk = Walk()
         trained = [name for name, one in weights.parameters.items() if one.requires_grad]
-        self._routes = Routes(split, trained)
+        self.routes = Routes(split, trained)
         self._most_calls: int | None = None
         self._layers = {layer.name: layer for layer in split.layers}
         modules = dict(model.named_modules(remove_duplicate=False))
@@ -261,7 +261,7 @@ class Executor:
         self.gradients.expect(plan.received)
         self.gradients.planned_micro_batches = plan.micro_batches
         self.order.harmless = plan.harmless
-        self._routes.follow(plan)
+        self.routes.follow(plan)
         self._most_calls = plan.most_layer_calls
 
     def detach(self) -> None:
@@ -303,7 +303,7 @@ class Executor:
             schedule = self.forward_schedule if is_whole else None
         # Ranks fetch together, whatever each of them calls; passes in turn take the room of one.
         is_routed = is_whole and not self.link.is_of_several and self.order.now < Order.IN_TURN
-        begun = self._routes.begin(schedule if is_routed else None)
+        begun = self.routes.begin(schedule if is_routed else None)
         self._open(Phase.FORWARD, begun if is_routed else schedule)
 
     def _open(self, phase: Phase, schedule: Schedule | None) -> None:
@@ -358,8 +358,8 @@ class Executor:
             OpenwaferError: ``weights-written``, ``weights-kept``, after all that.
         """
         # What is foreseen is no promise.
-        is_planned = not self._routes.is_forecast
-        self._routes.end(self.log)
+        is_planned = not self.routes.is_forecast
+        self.routes.end(self.log)
         for record in self.gradients.begun:
             self.push(record)
         self._push_zeros(lambda record: True)
@@ -395,7 +395,7 @@ class Executor:
 
     def _leave_pass(self) -> None:
         self._phase, self._end = Phase.IDLE, None
-        self._routes.end(None)
+        self.routes.end(None)
         self.weights.has_earlier_gradients = False
         self.nested.forget()
         self.experts.end_pass()
@@ -499,7 +499,7 @@ class Executor:
     def _reach(self, kind: Kind, layer: Layer) -> None:
         """Go past a compute action of the schedule and see that its weights are there."""
         # Nothing may be foreseen of a pass, which its first call then plans.
-        is_planned = self._walk.actions or self._routes.is_forecast
+        is_planned = self._walk.actions or self.routes.is_forecast
         if is_planned and self._walk.next_call != (kind, layer.name):
             self._depart(kind, layer)
         for action in self._walk.to(kind, layer.name) or ():
@@ -517,7 +517,7 @@ class Executor:
             for record in self._streamed
             if self.weights.holds(record)
         }
-        rest = self._routes.rest(kind, self.log, held)
+        rest = self.routes.rest(kind, self.log, held)
         if rest is not None:
             self._walk.begin(rest)
             self.link.go_on(rest.actions)
@@ -537,7 +537,7 @@ class Executor:
 
     def _run_to_compute(self) -> None:
         # Memory that is lent is there at once, so nothing is lent before it is known to be used.
-        if not (self._routes.is_forecast and self.link.lends_memory):
+        if not (self.routes.is_forecast and self.link.lends_memory):
             for action in self._walk.to_compute():
                 self._do(action)
         self.link.advance(self._walk.position)
@@ -758,7 +758,7 @@ class Executor:
         # The dry run of a call leaves no cast, either.
         with self.casts.leaving_none(None):
             kind = self.watch.admit_call(name, args, kwargs)
-        with self.watch.naming_outputs(), self.device.forward_only():
+        with self.routes.naming_room(), self.watch.naming_outputs(), self.device.forward_only():
             self.watch.meet(kind)
             self._begin_pass(num_micro_batches=1, is_whole=name == ROOT)
             if torch.is_grad_enabled():

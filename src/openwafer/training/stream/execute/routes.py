@@ -1,10 +1,13 @@
 """What a pass walks where the model's own code decides which layers it calls."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import torch
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.execute.passes import PassLog
 from openwafer.training.stream.forecast import Forecast
@@ -43,6 +46,21 @@ class Routes:
         self._schedule: Schedule | None = None
         self._is_graded = self.is_forecast = False
         self._made: dict[object, Schedule] = {}
+
+    @contextmanager
+    def naming_room(self) -> Iterator[None]:
+        """Context of a pass: one that a plan has no room for tells what gives it room."""
+        try:
+            yield
+        except OpenwaferError as found:
+            first = found.diagnostics[0]
+            if first.code != "device-budget-exceeded" or not self._forecasts:
+                raise
+            remedy = (
+                "set streaming.most_layer_calls to the most layers that a forward calls: passes "
+                f"call others than the step that was planned; or {first.help}"
+            )
+            raise OpenwaferError(replace(first, help=remedy)) from found
 
     def follow(self, plan: StepPlan) -> None:
         """Keep to the room of a plan."""
