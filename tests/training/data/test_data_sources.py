@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.training.data import DataSource, SourceKind
 from openwafer.training.data.documents import pieces_between, read_documents
 from openwafer.training.data.sources import fingerprint, list_files
@@ -89,6 +90,20 @@ def test_a_separator_cuts_a_file_into_documents(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n---\ntwo\n---\n\n---\nthree")
     source = DataSource(SourceKind.TEXT, (str(tmp_path / "a.txt"),), separator="\n---\n")
     assert texts_of(source) == ["one", "two", "three"]
+
+
+def test_the_letters_of_a_fasta_file_come_back_record_by_record(tmp_path: Path) -> None:
+    (tmp_path / "a.fasta").write_text("\n>one protein\nMKT\nAYI\n\n>two\n>three\r\nGG\r\n")
+    source = DataSource(SourceKind.FASTA, (str(tmp_path),))
+    found = [(document.text, document.row) for document in read_documents(source)]
+    assert found == [("MKTAYI", 1), ("GG", 3)]
+
+
+def test_letters_before_the_first_record_are_told_with_their_line(tmp_path: Path) -> None:
+    (tmp_path / "a.fasta").write_text("\nMKT\n>one\nAYI\n")
+    source = DataSource(SourceKind.FASTA, (str(tmp_path),))
+    with pytest.raises(OpenwaferError, match=r"a\.fasta:2: letters without a description: MKT"):
+        list(read_documents(source))
 
 
 @pytest.mark.parametrize("read_bytes", [1, 2, 3, 5, 100])

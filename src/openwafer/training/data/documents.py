@@ -160,6 +160,35 @@ def _read_jsonl(file: Path, source: DataSource) -> Iterator[Document]:
             yield Document(_content(fields, source, origin), file, row, len(raw))
 
 
+def _read_fasta(file: Path, _source: DataSource) -> Iterator[Document]:
+    """Records of W. Pearson's format: a line with ``>``, then lines of letters."""
+    with file.open("rb") as lines:
+        for row, record in enumerate(_fasta_records(file, lines), start=1):
+            letters = "".join(line.strip() for _, line in record[1:])
+            yield Document(letters, file, row, sum(size for size, _ in record))
+
+
+def _fasta_records(file: Path, lines: Iterable[bytes]) -> Iterator[list[tuple[int, str]]]:
+    """The lines of each record, with their sizes in bytes."""
+    record: list[tuple[int, str]] = []
+    for number, raw in enumerate(lines, start=1):
+        line = _decode(raw, f"{file}:{number}")
+        if line.startswith(">") and record:
+            yield record
+            record = []
+        elif not line.startswith(">") and not record:
+            if line.isspace():
+                continue
+            raise error(
+                "bad-fasta",
+                f"{file}:{number}: letters without a description: {line.strip()[:EXCERPT_CHARS]}",
+                help="begin each record with a line '>NAME'",
+            )
+        record.append((len(raw), line))
+    if record:
+        yield record
+
+
 def _require_fields(fields: Mapping[str, Any], source: DataSource, origin: str) -> None:
     for column in source.columns:
         if column not in fields:
@@ -384,6 +413,7 @@ _READERS: dict[SourceKind, Callable[[Path, DataSource], Iterator[Document]]] = {
     SourceKind.TEXT: _read_text,
     SourceKind.JSONL: _read_jsonl,
     SourceKind.PARQUET: _read_parquet,
+    SourceKind.FASTA: _read_fasta,
     SourceKind.HUGGING_FACE: _read_arrow,
     SourceKind.HUGGING_FACE_STREAM: _read_stream,
     SourceKind.STANDARD_LIBRARY: _read_python,

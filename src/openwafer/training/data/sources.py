@@ -27,6 +27,7 @@ class SourceKind(StrEnum):
     TEXT = "text"
     JSONL = "jsonl"
     PARQUET = "parquet"
+    FASTA = "fasta"
     HUGGING_FACE = "hugging-face"
     HUGGING_FACE_STREAM = "hugging-face-stream"
     STANDARD_LIBRARY = "standard-library"
@@ -52,7 +53,12 @@ _OPTIONS: Mapping[str, tuple[object, tuple[SourceKind, ...]]] = {
     "separator": ("", (SourceKind.TEXT,)),
     "include_tests": (False, (SourceKind.STANDARD_LIBRARY,)),
 }
-_FOLDER_GLOB = {SourceKind.TEXT: "*", SourceKind.JSONL: "*.jsonl", SourceKind.PARQUET: "*.parquet"}
+_FOLDER_GLOB = {
+    SourceKind.TEXT: "*",
+    SourceKind.JSONL: "*.jsonl",
+    SourceKind.PARQUET: "*.parquet",
+    SourceKind.FASTA: "*.fasta",
+}
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,7 @@ class DataSource:
 
     Attributes:
         kind: ``text`` (a file is a document), ``jsonl`` (a line is), ``parquet`` (a row is),
+            ``fasta`` (the letters of a record are, without its description),
             ``hugging-face`` (a row of a folder written by ``Dataset.save_to_disk``),
             ``hugging-face-stream`` (a row of what `datasets` streams), or
             ``standard-library`` (the sources of the running Python; a file is a document).
@@ -145,7 +152,7 @@ def list_files(source: DataSource) -> tuple[Path, ...]:
             found = list(_standard_library(source))
         case SourceKind.HUGGING_FACE_STREAM:
             found = _files_of_stream(Path(source.paths[0]))
-        case SourceKind.TEXT | SourceKind.JSONL | SourceKind.PARQUET:
+        case SourceKind.TEXT | SourceKind.JSONL | SourceKind.PARQUET | SourceKind.FASTA:
             pattern = _FOLDER_GLOB[source.kind]
             found = [file for path in source.paths for file in _matches(path, pattern)]
     return tuple(dict.fromkeys(found))
