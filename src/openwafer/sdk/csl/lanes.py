@@ -8,7 +8,7 @@ the right number, and costs one more walk for each other one.
 """
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final
@@ -256,6 +256,21 @@ def of_lanes(value: "int | Lanes", active: NDArray[np.bool_]) -> NDArray[np.int6
     """The number of each of the lanes that are active."""
     numbers = value.numbers if isinstance(value, Lanes) else np.asarray(value)
     return np.broadcast_to(numbers, active.shape)[active].astype(np.int64)
+
+
+def chosen(
+    group: Group, which: NDArray[np.int64], numbers: "Sequence[int | Lanes]"
+) -> "int | Lanes | None":
+    """The number that has the place `which` in each lane; None where 62 bits are too few."""
+    if any(type(one) is not Lanes and not -_LARGEST < one < _LARGEST for one in numbers):
+        return None
+    if all(type(one) is not Lanes for one in numbers):
+        is_one = len(set(numbers)) == 1
+        return numbers[0] if is_one else Lanes(group, np.array(numbers)[which])
+    found, *others = (one.numbers if type(one) is Lanes else np.asarray(one) for one in numbers)
+    for place, other in enumerate(others, 1):
+        found = np.where(which == place, other, found)
+    return Lanes(group, found)
 
 
 def lanes_of(value: object) -> Lanes | None:

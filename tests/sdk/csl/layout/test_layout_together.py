@@ -23,6 +23,24 @@ fn code(x: i16, y: i16, value: i16) void {
   print(x);
 }
 fn distance(x: i16) i16 { if (x < W / 2) { return x; } return W - 1 - x; }
+fn bits(x: i16) i16 {
+  var left = x; var found: i16 = 0;
+  while (left > 0) : (left /= 2) { found += left % 2; }
+  return found;
+}
+fn path(x: i16) i16 { if (x == 0) { return 0; } return bits(x) + 2 * path(x / 2); }
+fn role(x: i16, y: i16) comptime_struct {
+  if (x > 0 and bits(y) == 1) { @set_color_config(x, y, a, WEST_ONLY); }
+  if (y == 3 and x == 0) { return .{ .is_even = x == 0, .id = y }; }
+  return .{ .is_even = bits(x + y) % 2 == 0, .id = path(x) - y };
+}
+fn kind(x: i16) comptime_struct {
+  if (x < 2) { return .{ .id = x, .is_even = x > 3 }; }
+  return .{ .id = 7 };
+}
+fn share(x: i16) f32 { if (x < 2) { return 0.5; } return 0.25; }
+fn add(sum: *i16, x: i16) void { if (x > 1) { sum.* += bits(x); } }
+fn refused(x: i16) i16 { @comptime_assert(bits(x) < 2, "two bits"); return x; }
 layout {
   @set_rectangle(W, H);
 """
@@ -62,6 +80,17 @@ BLOCKS = {
     "truths": """for (@range(i16, W)) |x| { for (@range(i16, H)) |y| {
       var is_even = true; if (y % 2 == 1) { is_even = y < 0; }
       @set_tile_code(x, y, "pe.csl", .{ .id = 3, .is_even = is_even }); print(x); } }""",
+    "calls in calls": """for (@range(i16, W)) |x| { for (@range(i16, H)) |y| {
+      code(x, y, path(x) + 10 * path(distance(x) + y)); } }""",
+    "a call that acts": """for (@range(i16, W)) |x| { for (@range(i16, H)) |y| {
+      const params = role(x, y);
+      @set_tile_code(x, y, "pe.csl", params); print(x); } }""",
+    "results of two types": """for (@range(i16, W)) |x| { for (@range(i16, H)) |y| {
+      @set_tile_code(x, y, "pe.csl", kind(x + y)); print(x); } }""",
+    "results that are no integers": """for (@range(i16, W)) |x| { for (@range(i16, H)) |y| {
+      code(x, y, @as(i16, 4.0 * share(x) + 16.0 * share(y))); } }""",
+    "a call that stores": """for (@range(i16, W)) |x| { for (@range(i16, H)) |y| {
+      var sum: i16 = y; add(&sum, x); add(&sum, y); code(x, y, sum); } }""",
     "numbers beyond 64 bits": """for (@range(u64, W)) |x| { for (@range(i16, H)) |y| {
       const big = (x + 0xffffffffffff0000) >> 2; code(@as(i16, x), y, @as(i16, big & 0xff)); } }""",
 }
@@ -88,6 +117,17 @@ def test_loops_mean_the_same_together_and_one_by_one(block: str, tmp_path: Path)
     assert found == meaning(build(tmp_path, block, is_walked=True))
 
 
+def test_lanes_that_part_in_a_call_meet_behind_it(tmp_path: Path) -> None:
+    wide = HEAD.replace("W = 6", "W = 40").replace("H = 5", "H = 30")
+    body = "code(x, y, path(x) % 3 + path(y) % 2);"
+    loops = f"for (@range(i16, W)) |x| {{ for (@range(i16, H)) |y| {{ {body} }} }}"
+    (tmp_path / "layout.csl").write_text(f"{wide}{loops}\n}}")
+    (tmp_path / "pe.csl").write_text(PE)
+    # Ways by x and ways by y; their pairs are 3,890 steps.
+    options = CompileOptions(comptime_step_limit=400)
+    assert len(build_program(tmp_path / "layout.csl", options).images) == 4
+
+
 ERRORS = {
     "outside of the rectangle": "for (@range(i16, W + 1)) |x| { code(x, 0, 0); }",
     "a PE twice": "for (@range(i16, W)) |x| { code(x / 2, 0, 0); }",
@@ -96,6 +136,7 @@ ERRORS = {
     "an assertion": 'for (@range(i16, W)) |x| { print(x); @comptime_assert(x != 4, "four"); }',
     "a color twice": """for (@range(i16, W)) |x| {
       for (@range(i16, H)) |y| { @set_color_config(x, y * y / 4, a, EAST_ONLY); } print(x); }""",
+    "an assertion of a call": "for (@range(i16, W)) |x| { code(x, 0, refused(x)); }",
     "no code": "for (@range(i16, W)) |x| { code(x, x % H / 2 * 2, x); if (x == 3) { break; } }",
 }
 

@@ -7,6 +7,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.access import temporary
 from openwafer.sdk.csl.sema.analysis import Context, Poisoned, Scope, Target
+from openwafer.sdk.csl.sema.calls_in_lanes import follow_call
 from openwafer.sdk.csl.sema.functions import (
     Argument,
     Bound,
@@ -97,12 +98,25 @@ def _run(
 ) -> Operand:
     """Value of a call at compile time, from another image where one has the same."""
     _check_depth(sema, span)
+    if sema.num_lane_loops:
+        return _follow_in_lanes(sema, function, bound, result, span)
     try:
         arguments = tuple((one.type, sema.key_of(one.operand)) for one in bound)
     except NoKeyError:
         return _follow(sema, function, bound, result, span)
     key = (id(function.declaration), arguments, result, sema.call_depth)
     return sema.recalled(function.module, key, lambda: _follow(sema, function, bound, result, span))
+
+
+def _follow_in_lanes(
+    sema: Sema, function: FunctionValue, bound: list[Bound], result: Type, span: Span
+) -> Operand:
+    def follow(arguments: dict[str, Comptime]) -> Operand:
+        given = [replace(one, operand=arguments[one.name]) for one in bound]
+        return _follow(sema, function, given, result, span)
+
+    known = {one.name: sema.known(one.operand, one.span) for one in bound}
+    return follow_call(sema, function, known, follow)
 
 
 def _follow(

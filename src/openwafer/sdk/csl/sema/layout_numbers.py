@@ -45,7 +45,9 @@ def with_numbers(shape: Shape, numbers: Iterator[Number]) -> dict[str, Comptime]
 def _with_holes(value: Any, numbers: list[Number]) -> Any:
     if type(value) is tuple:
         return tuple(_with_holes(item, numbers) for item in value)
-    if not isinstance(value, int) or not -_LARGEST < value < _LARGEST:
+    # A comparison with what 64 bits do not hold would part lanes, whose numbers they hold.
+    is_small = type(value) is Lanes or (isinstance(value, int) and -_LARGEST < value < _LARGEST)
+    if not is_small:
         return value
     numbers.append(value)
     return _Hole.BOOL if isinstance(value, bool) else _Hole.INTEGER

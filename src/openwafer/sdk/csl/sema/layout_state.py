@@ -1,6 +1,6 @@
 """What the layout block says: the rectangle, the code of each PE, routes, and the host's names."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,6 +95,21 @@ class Deferred:
 
 
 @dataclass
+class KnownCalls:
+    """What is known of functions that loops in lanes call.
+
+    Attributes:
+        results: by the function and its arguments.
+        acting: ids of declarations that have changed the layout.
+        parting: of others, whose lanes have gone several ways.
+    """
+
+    results: dict[Hashable, Comptime] = field(default_factory=dict)
+    acting: set[int] = field(default_factory=set)
+    parting: set[int] = field(default_factory=set)
+
+
+@dataclass
 class LayoutState:
     """Filled by the builtins of the layout block.
 
@@ -112,7 +127,9 @@ class LayoutState:
         has_numbered_streams: a stream was given by a number, as the SDK has it from 2.10 on.
         files: of tiles, by the name as written and the file that says so.
         known_configs: color configurations read before, by struct and color.
-        walked: ids of the loops that have to be followed iteration by iteration.
+        walked: ids of the loops that have to be followed iteration by iteration, and of functions
+            behind whose calls lanes do not meet.
+        calls: of functions that leave the layout as it is.
         deferred: what loops that are followed in lanes do, in order.
         printed: lines of `@comptime_print`, of the layout before those of each image.
     """
@@ -132,6 +149,7 @@ class LayoutState:
     files: dict[tuple[str, Path], Path] = field(default_factory=dict)
     known_configs: dict[tuple[Comptime, int], ColorConfig] = field(default_factory=dict)
     walked: set[int] = field(default_factory=set)
+    calls: KnownCalls = field(default_factory=KnownCalls)
     printed: list[str] = field(default_factory=list)
     _numbers: dict[tuple[ColorConfig, int], int] = field(default_factory=dict)
     deferred: list[Deferred] = field(default_factory=list)
