@@ -9,19 +9,23 @@ import torch
 from torch.nn import functional
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.frontends.official.graph import Operation
-from openwafer.training.frontends.official.operators import run_operation, unknown_operations
+from openwafer.training.frontends.official.graph import Graph, Operation
+from openwafer.training.frontends.official.operators import flops, run_operation, unknown_operations
 from openwafer.training.frontends.official.text import read_graph
 from tests.training.frontends.cirh_graphs import products_with_momentum, sentence
 
 TEXT = products_with_momentum(clips=False)
 
 
-def operation(text: str) -> Operation:
+def graph_of(text: str) -> Graph:
     arguments = [f"%x{at}: {type_} {{cs.input_name = \"x{at}\"}}" for at, type_ in enumerate(
         text.partition("(")[2].partition(")")[0].split(", "))]  # fmt: skip
     function = f"module {{ func @g({', '.join(arguments)}) {{ {text} return }} }}"
-    return read_graph(function, "graph").operations[0]
+    return read_graph(function, "graph")
+
+
+def operation(text: str) -> Operation:
+    return graph_of(text).operations[0]
 
 
 def run(text: str, *operands: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -218,3 +222,23 @@ def test_an_exponential_is_that_of_each_element() -> None:
     (found,) = run(sentence("%0", "Exp", "%x0", "", "(tensor<2xf32>) -> tensor<2xf32>"),
                    torch.tensor([0.0, 1.0]))  # fmt: skip
     assert found.tolist() == pytest.approx([1.0, math.e])
+
+
+@pytest.mark.parametrize(("share", "routing"), [
+    (0.25, "cs.internal = {expert_block_info = {num_experts = 4 : i32, top_k = 1 : i32}}"),
+    (1, ""),
+])  # fmt: skip
+def test_an_experts_products_are_counted_for_its_share_of_the_rows(
+    share: float, routing: str
+) -> None:
+    rows, mask, weight, along = (
+        f"tensor<{shape}>" for shape in ("6x32xf32", "6xi16", "64x32xf32", "6x64xf32")
+    )
+    forward = sentence("%0", "SparseActMatMul", "%x0, %x1, %x2", routing,
+                       f"({rows}, {mask}, {weight}) -> {along}")  # fmt: skip
+    backward = sentence("%r, %w", "SparseActMatMulGrad", "%x0, %x1, %x2, %x3", routing,
+                        f"({along}, {rows}, {mask}, {weight}) -> ({rows}, {weight})")  # fmt: skip
+    found = [
+        flops(graph.operations[0], graph.types) for graph in map(graph_of, (forward, backward))
+    ]
+    assert found == [2 * 6 * 32 * 64 * share, 4 * 6 * 32 * 64 * share]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Final, TypeAlias
 
 import torch
@@ -61,9 +62,18 @@ def dense_tensor(dense: Dense) -> torch.Tensor:
 
 
 def flops(operation: Operation, types: Mapping[str, TensorType]) -> int:
-    """Multiplications and additions of a product of matrices; 0 for any other operation."""
+    """Multiplications and additions of a product of matrices; 0 for any other operation.
+
+    An expert's products are counted for its share of the rows, as if the router were even.
+    """
     result = math.prod(operation.result_types[0].shape)
     match operation.kind:
+        case "cirh.SparseActMatMul":
+            inner = types[operation.operands[2]].shape[1]
+            return int(2 * result * inner * _routed_share(operation.attributes))
+        case "cirh.SparseActMatMulGrad":
+            outer = types[operation.operands[3]].shape[0]
+            return int(4 * result * outer * _routed_share(operation.attributes))
         case "cirh.MatMul":
             shape = types[operation.operands[0]].shape
             inner = shape[-2] if operation.attributes.get("transpose_a") else shape[-1]
@@ -74,6 +84,15 @@ def flops(operation: Operation, types: Mapping[str, TensorType]) -> int:
         case _:
             return 0
     return 2 * result * inner
+
+
+def _routed_share(attributes: Attributes) -> Fraction:
+    """Of the rows, those that an even router gives to one expert; all where nothing is said."""
+    noted = attributes.get("cs.internal")
+    routing = noted.get("expert_block_info") if isinstance(noted, dict) else None
+    if not isinstance(routing, dict):
+        return Fraction(1)
+    return Fraction(int(_number(routing, "top_k")), int(_number(routing, "num_experts")))
 
 
 def _dims(attributes: Attributes, name: str) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 """What a script gives as its batches."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from copy import copy
 from functools import wraps
 from typing import Any
 
@@ -40,9 +41,29 @@ def with_long_integers(batch: Any) -> Any:
     Args:
         batch: tensors, in any structure.
     """
-    return pytree.tree_map_only(
-        torch.Tensor, lambda t: t.long() if t.dtype is torch.int32 else t, batch
-    )
+    return with_tensors(lambda one: one.long() if one.dtype is torch.int32 else one, batch)
+
+
+def with_tensors(change: Callable[[torch.Tensor], torch.Tensor], batch: Any) -> Any:
+    """A batch with other tensors in the places of its own; everything else is the same object.
+
+    Args:
+        change: of each tensor, the one in its place.
+        batch: any structure that torch knows, and any mutable mapping, as a tokenizer gives them,
+            of which a copy is returned.
+    """
+
+    def changed(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return change(leaf)
+        if not isinstance(leaf, MutableMapping):
+            return leaf
+        copied = copy(leaf)
+        for name, value in leaf.items():
+            copied[name] = with_tensors(change, value)
+        return copied
+
+    return pytree.tree_map(changed, batch)
 
 
 @contextmanager

@@ -14,10 +14,9 @@ from torch.optim import Optimizer
 
 from openwafer.config import PathLike, Size, bytes_of, path_of
 from openwafer.training.frontends.loop.loop import StreamedLoop, stream_weights
-from openwafer.training.frontends.scripts.batches import with_long_integers
+from openwafer.training.frontends.scripts.batches import with_long_integers, with_tensors
 from openwafer.training.plan_record import Mode
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
-from openwafer.training.torch_private import pytree
 
 MEMORY_VARIABLE: Final = "OPENWAFER_DEVICE_MEMORY"
 """What a step may take on the device, such as ``2GiB``."""
@@ -87,7 +86,7 @@ class ScriptProgram:
 
     def brought(self, batch: Any) -> Any:
         """A batch with its tensors on the device."""
-        return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(self.device), batch)
+        return with_tensors(lambda tensor: tensor.to(self.device), batch)
 
     def brought_to_machine(self, batch: Any) -> Any:
         """The same of a script for the vendor's machine, see :func:`with_long_integers`."""
