@@ -74,6 +74,21 @@ def test_a_run_has_the_bits_of_a_plain_loop(tmp_path: Path) -> None:
     assert equal(weights(trainer), plain)
 
 
+def test_a_model_by_mup_says_what_multiplies_its_rates_and_tells_the_loggers(
+    tmp_path: Path,
+) -> None:
+    model = {"name": f"{HERE}.Widened", "hidden_size": WIDTH}
+    (trainer,) = train(tmp_path, changed(init__model=model, init__loop__max_steps=2))
+    told = [name for step, name, _ in Kept.told if step == 1]
+    assert "train/norm" in told
+    assert trainer.optimizer is not None
+    groups = [
+        (group["adjust_learning_rate"], len(group["params"]), round(group["lr"], 9))
+        for group in trainer.optimizer.param_groups
+    ]
+    assert sorted(groups) == [(0.25, 5, 0.0025), (0.5, 1, 0.005), (1.0, 1, 0.01), (1.0, 3, 0.01)]
+
+
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path: Path) -> None:
     (whole,) = train(tmp_path / "whole", RUN)
     expected = dict(losses())

@@ -43,14 +43,40 @@ print(model.weight.item(), dist.num_streamers(), cstorch.__version__ == older.__
 print(modes.TRAIN, executor.profiler.total_samples(), executor.profiler.total_time() > 0)
 """
 LAYERS = """
+from dataclasses import dataclass
+
 import torch
+import cerebras.pytorch as cstorch
+from cerebras.pytorch.core.annotation import AnnotationMode, create_annotation
+from cerebras.pytorch.lib import cerebras_pytorch_lib
+from cerebras.pytorch.nn.functional import one_hot
+from cerebras.pytorch.utils.kernel import kernel_annotater
+from cerebras.pytorch.utils.utils import make_param_filter
+
+assert one_hot(torch.tensor([2]), 3).tolist() == [[0, 0, 1]]
+is_weight = make_param_filter(["*.[!1].weight", "head"])
+assert [is_weight(name, None) for name in ("a.0.weight", "a.1.weight", "a.head")] == [1, 0, 0]
+assert cstorch.amp.get_floating_point_dtype_str() == "float32" and cstorch.current_pol() == 0
+
+@dataclass
+class Named(AnnotationMode.Config):
+    name: str
+
+def named(name):
+    def attribute(config, is_backward):
+        return AnnotationMode.Attribute("names", [config.name])
+    return create_annotation(Named, attribute, name=name, enable_fwd=True, enable_bwd=False)
 
 class Doubled(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.ones(1))
 
+    @named("double")
+    @kernel_annotater("plain")
+    @cstorch.pol(bwd_level=0)
     def forward(self, x):
+        cerebras_pytorch_lib.set_attribute(x, "cs.internal", {})
         return (2 * self.weight * x).sum()
 """
 

@@ -113,6 +113,23 @@ def test_gmp_prunes_by_its_schedule() -> None:
     assert not net.layer.weight[~mask].any()
 
 
+def test_the_number_that_a_drop_fraction_leaves_is_rounded_down() -> None:
+    """Of 8 weights 0.3 leaves 5; others have larger gradients than those that were kept."""
+    cstorch.backend("CPU")
+    net = Net()
+    cstorch.compile(net)
+    optimizer = cstorch.optim.SGD(net.parameters(), lr=0.0)
+    sparsity = sparse.RigL(sparsity=0.5, update={"freq": 1}, drop_fraction=0.3)
+    sparsity.apply(net)
+    sparsity.apply(optimizer)
+    sparsity.initialize()
+    before = net.get_buffer("layer.weight_mask").clone()
+    (net.layer.weight * (2.0 - before.float())).sum().backward()
+    optimizer.step()
+    mask = net.get_buffer("layer.weight_mask")
+    assert (int((before & mask).sum()), int(mask.sum())) == (5, 8)
+
+
 def test_updates_that_begin_later_find_a_dense_weight() -> None:
     update = {"freq": 2, "start": 2}
     net, _ = trained(lambda: sparse.SET(sparsity=0.5, update=update, drop_fraction=0.5), 1)

@@ -2,8 +2,9 @@
 
 import copy
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import yaml
@@ -13,7 +14,7 @@ from openwafer.source import SourceText
 from openwafer.training.frontends.model_zoo.hooks import Callback
 from openwafer.training.frontends.model_zoo.loggers import Logger
 from openwafer.training.frontends.model_zoo.recipe import parse_phases, run_phases
-from openwafer.training.frontends.model_zoo.trainer import Trainer
+from openwafer.training.frontends.model_zoo.trainer import Trainer, summarize_scalar
 
 HERE = __name__
 WIDTH = 64
@@ -34,6 +35,31 @@ class Net(nn.Module):
             x = x + nn.functional.dropout(torch.tanh(layer(x)), 0.1, self.training)
         loss: Tensor = (self.norm(x) - batch.flip(-1)).square().mean()
         return loss
+
+
+@dataclass
+class Scaled:
+    """How a model of the Model Zoo says what multiplies learning rates."""
+
+    scale: float
+    end: str
+
+    def param_filter(self, name: str, _: nn.Parameter) -> bool:
+        return name.endswith(self.end)
+
+
+class Widened(Net):
+    """By muP; tells the loggers of the norm's first weight."""
+
+    lr_adjustment_groups: ClassVar = {
+        "none": Scaled(1.0, ""),
+        "first": Scaled(0.5, "0.weight"),
+        "biases": Scaled(0.25, "bias"),
+    }
+
+    def forward(self, batch: Tensor) -> Tensor:
+        summarize_scalar("norm", self.norm.weight[0].detach())
+        return super().forward(batch)
 
 
 def batches(batch_size: int, shuffle: bool = False) -> torch.utils.data.DataLoader[Tensor]:

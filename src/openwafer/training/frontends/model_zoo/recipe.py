@@ -32,6 +32,7 @@ from openwafer.training.frontends.model_zoo.precision import MixedPrecision
 from openwafer.training.frontends.model_zoo.trainer import LAST, Trainer
 from openwafer.training.frontends.present import backends, cstorch
 from openwafer.training.frontends.present.loader import DataLoader
+from openwafer.training.frontends.present.lr_scheduler import ScalePerParamLR
 from openwafer.training.frontends.present.schedulers import Scheduler
 from openwafer.training.frontends.scripts.param_groups import param_groups
 
@@ -344,7 +345,16 @@ def _optimizer(entry: Entry) -> Callable[[nn.Module], Optimizer]:
 
 
 def _schedulers(entry: Entry) -> list[Callable[[Optimizer], Scheduler]]:
-    return gather(partial(_scheduler, node) for node in _listed(entry.value))
+    makers = gather(partial(_scheduler, node) for node in _listed(entry.value))
+    return [partial(_scaled, make) for make in makers]
+
+
+def _scaled(make: Callable[[Optimizer], Scheduler], optimizer: Optimizer) -> Scheduler:
+    """A scheduler whose rate groups multiply where they say so; see :func:`param_groups`."""
+    made = make(optimizer)
+    is_scaled = any("adjust_learning_rate" in group for group in optimizer.param_groups)
+    is_plain = made.param_group_key == "lr" and not isinstance(made, ScalePerParamLR)
+    return ScalePerParamLR(optimizer, made) if is_scaled and is_plain else made
 
 
 def _scheduler(node: Node) -> Callable[[Optimizer], Scheduler]:

@@ -31,12 +31,18 @@ from openwafer.training.frontends.present.schedulers import Scheduler
 from openwafer.training.frontends.present.sparse import SparsityAlgorithm
 from openwafer.training.frontends.scripts.program import kind_of
 
-__all__ = ["Trainer"]
+__all__ = ["Trainer", "summarize_scalar"]
 
 LAST: Final = ...
 """In place of a checkpoint's path: the last one of the folder, where the trainer loads it."""
 Place = PathLike | None
 _OWN: Final = "openwafer"
+
+
+class _Process:
+    """Whose loop is under way."""
+
+    trainer: "Trainer | None" = None
 
 
 class Trainer:
@@ -142,12 +148,14 @@ class Trainer:
     @contextmanager
     def _telling(self, what: str) -> Iterator[None]:
         """Context whose exceptions the callbacks are told of."""
+        before, _Process.trainer = _Process.trainer, self
         try:
             yield
         except Exception as mistake:
             self._call(f"on_{what}_exception", mistake)
             raise
         finally:
+            _Process.trainer = before
             for logger in self.loggers:
                 logger.flush()
 
@@ -466,6 +474,21 @@ class Trainer:
                 f"the weights of {path} are not those of the {type(self.model).__name__}: {cause}",
                 help="load one of this model; disable_strict_checkpoint_loading lets names differ",
             ) from cause
+
+
+def summarize_scalar(name: str, value: torch.Tensor | float) -> None:
+    """Tell the loggers of the trainer under way of a number of its step; for models to call.
+
+    Raises:
+        OpenwaferError: ``trainer-summary`` where no trainer is under way.
+    """
+    if _Process.trainer is None:
+        raise error(
+            "trainer-summary",
+            f"summarize_scalar({name!r}, ...) is called, and no trainer trains or evaluates",
+            help="call it in the forward of the model that a Trainer has",
+        )
+    _Process.trainer.log_metrics(**{name: value})
 
 
 def _backend_of(device: str | None, given: Backend | None) -> Backend:

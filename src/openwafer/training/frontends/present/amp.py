@@ -18,7 +18,10 @@ __all__ = [
     "autocast",
     "enable_mixed_precision",
     "get_floating_point_dtype",
+    "get_floating_point_dtype_str",
     "get_half_dtype",
+    "get_half_dtype_str",
+    "is_cbfloat16_tensor",
     "mixed_precision",
     "optimizer_step",
     "set_half_dtype",
@@ -68,6 +71,16 @@ def get_half_dtype() -> torch.dtype:
     return _DTYPES[_Formats.half]
 
 
+def get_half_dtype_str() -> str:
+    """The name of that format, ``"cbfloat16"`` where the script chose it."""
+    return _Formats.half
+
+
+def is_cbfloat16_tensor(tensor: torch.Tensor) -> bool:
+    """Whether a tensor stands for one of the wafer's own format."""
+    return _Formats.half == "cbfloat16" and tensor.dtype is get_half_dtype()
+
+
 def enable_mixed_precision(enable: bool = True) -> None:
     """Say whether inputs may come in the 16-bit format."""
     _Formats.is_mixed = enable
@@ -81,6 +94,12 @@ def mixed_precision() -> bool:
 def get_floating_point_dtype(default: torch.dtype = torch.float32) -> torch.dtype:
     """The format of floating-point inputs: 16-bit where :func:`autocast` will compute so."""
     return get_half_dtype() if _Formats.is_mixed and not backends.use_cs() else default
+
+
+def get_floating_point_dtype_str(default: str = "float32") -> str:
+    """The name of that format."""
+    is_half = _Formats.is_mixed and not backends.use_cs()
+    return _Formats.half if is_half else default
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from torch import full, full_like, manual_seed, ones, ones_like, zeros, zeros_li
 
 from openwafer.training.frontends.present import amp, distributed, metrics, nn, optim, sparse
 from openwafer.training.frontends.present import tools as utils
+from openwafer.training.frontends.present.annotations import current_pol, pol
 from openwafer.training.frontends.present.backends import (
     backend,
     current_backend,
@@ -34,6 +35,7 @@ __all__ = [
     "compile",
     "current_backend",
     "current_executor",
+    "current_pol",
     "current_torch_device",
     "distributed",
     "full",
@@ -47,6 +49,7 @@ __all__ = [
     "ones",
     "ones_like",
     "optim",
+    "pol",
     "save",
     "sparse",
     "step_closure",

@@ -38,7 +38,7 @@ from torch.optim.optimizer import (
 )
 
 from openwafer.diagnostics import error
-from openwafer.training.frontends.present import backends
+from openwafer.training.frontends.present import backends, functional
 from openwafer.training.frontends.scripts.program import kind_of
 
 __all__ = [
@@ -65,6 +65,7 @@ __all__ = [
     "SmoothL1Loss",
     "TripletMarginLoss",
     "TripletMarginWithDistanceLoss",
+    "functional",
 ]
 
 _OUTLIER = 2.25

@@ -6,7 +6,7 @@ mask of a parameter ``w`` is the buffer ``w_mask`` beside it, and in checkpoints
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -99,7 +99,7 @@ class SparsityAlgorithm:
         backend = backends.current("cstorch.sparse")
         self.groups = _read(groups)
         self._seed = torch.initial_seed() % 2**62
-        self._algorithms = [group.build(self._seed) for group in self.groups]
+        self._algorithms = [_rounding(group.build(self._seed)) for group in self.groups]
         self._masked: dict[str, _Masked] = {}
         self._following: dict[Optimizer, RemovableHandle] = {}
         self._is_begun = False
@@ -220,6 +220,13 @@ class SparsityAlgorithm:
 
 
 Group = SparsityAlgorithm
+
+
+def _rounding(algorithm: Algorithm) -> Algorithm:
+    """An algorithm with the style's rounding of drop fractions."""
+    if isinstance(algorithm, algorithms.SET | algorithms.RigL):
+        return replace(algorithm, floors_left=True)
+    return algorithm
 
 
 def _begins_sparse(algorithm: Algorithm) -> bool:

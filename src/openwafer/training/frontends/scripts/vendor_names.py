@@ -11,7 +11,7 @@ _ESTIMATOR: Final = f"{_STYLES}.estimator.cs_estimator"
 _CBTORCH: Final = "cerebras.framework.torch"
 _OPTIM: Final = "cerebras.models.common.pytorch.optim"
 _CSTORCH: Final = ("cerebras.pytorch", "cerebras_pytorch", "cerebras_pytorch.experimental")
-_CSTORCH_PACKAGES: Final = ("", ".core", ".distributed", ".optim", ".utils")
+_CSTORCH_PACKAGES: Final = ("", ".core", ".distributed", ".nn", ".optim", ".utils")
 _APPLIANCE: Final = ("environment", "errors", "log", "run_utils")
 
 PACKAGES: Final = frozenset(
@@ -45,20 +45,26 @@ _OF_CSTORCH: Final = MappingProxyType(
         "": "cstorch",
         ".amp": "amp",
         ".backend": "backends",
+        ".core.annotation": "annotations",
         ".distributed": "distributed",
         ".distributed.cluster_resolver": "cluster",
+        ".lib": "annotations",
         ".metrics": "metrics",
         ".nn": "nn",
+        ".nn.functional": "functional",
         ".optim": "optim",
         ".optim.lr_scheduler": "lr_scheduler",
         ".optim.weight_decay_scheduler": "weight_decay_scheduler",
         ".sparse": "sparse",
         ".utils": "tools",
         ".utils.data": "data",
+        ".utils.kernel": "annotations",
         ".utils.nest": "nest",
+        ".utils.num_kv_groups": "annotations",
         ".utils.step_closures": "traced",
         ".utils.tensorboard": "tensorboard",
         ".utils.tracker": "rates",
+        ".utils.utils": "annotations",
     }
 )
 
@@ -77,6 +83,7 @@ MODULES: Final[Mapping[str, str]] = MappingProxyType(
         f"{_OPTIM}.SGD": f"{_SESSION}.optim",
         "cerebras.pb.stack.autogen_pb2": f"{_SESSION}.settings",
         "cerebras.workflow.python.cs_perf_analyzer": f"{_SESSION}.settings",
+        "cerebras.modelzoo.trainer": f"{_STYLES}.model_zoo.trainer",
         "cerebras.tf.cs_estimator": _ESTIMATOR,
         "cerebras.tf.run_config": _ESTIMATOR,
         "cerebras.tf.cs_slurm_cluster_resolver": f"{_STYLES}.estimator.cluster",

@@ -25,6 +25,7 @@ from openwafer.training.sparsity.masks.structures import (
     count,
     largest,
     magnitudes,
+    num_kept,
     random_scores,
     share_of,
 )
@@ -167,12 +168,13 @@ class SET:
     Mocanu et al., arXiv 1707.04780, algorithm 1. They drop a share of the smallest positive and
     one of the largest negative weights, and draw new weights at random; here the smallest by
     magnitude are dropped and new ones begin at 0, as in RigL's comparison with SET (arXiv
-    1911.11134) and in ``cerebras.pytorch.sparse``.
+    1911.11134) and in ``cerebras.pytorch.sparse``. See :class:`RigL` for `floors_left`.
     """
 
     target: Target
     drop_fraction: Schedule
     seed: int
+    floors_left: bool = False
 
 
 @dataclass(frozen=True)
@@ -181,10 +183,15 @@ class RigL:
 
     Evci et al., arXiv 1911.11134, algorithm 1: a unit that this update drops may grow in it again,
     since it is looked for everywhere but among those that stay.
+
+    Attributes:
+        floors_left: whether the number of units that stay is rounded down, as in
+            ``cerebras.pytorch.sparse``, and not the number of those dropped, as the authors do.
     """
 
     target: Target
     drop_fraction: Schedule
+    floors_left: bool = False
 
     def max_growth(self, step: int, mask: Tensor) -> int:
         """Units that the update of `step` may grow in a group: all that its gradient must tell."""
@@ -310,9 +317,12 @@ def drop_fraction_at(algorithm: SET | RigL, step: int) -> float:
     return found
 
 
-def _num_left(algorithm: SET | RigL, step: int, num_kept: int) -> int:
-    """Of `num_kept` units, those that the drop fraction leaves: RigL rounds what it drops down."""
-    return num_kept - share_of(drop_fraction_at(algorithm, step), num_kept)
+def _num_left(algorithm: SET | RigL, step: int, number: int) -> int:
+    """Of so many units that were kept, those that the drop fraction leaves."""
+    fraction = drop_fraction_at(algorithm, step)
+    if algorithm.floors_left:
+        return num_kept(fraction, number)
+    return number - share_of(fraction, number)
 
 
 def _undropped(
