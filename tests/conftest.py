@@ -15,6 +15,7 @@ from tests import examples
 from tests.costs import Counter
 from tests.golden_text import GoldenTexts
 from tests.wings import TESTS, UNSEEN
+from tests.worker_reports import FewReports
 from tests.worker_server import WorkerServer
 
 # Processes of tests measure what the command line starts, which need not start itself anew here.
@@ -50,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
     is_told, is_updating = map(config.getoption, ("--costs", "--update-golden"))
     config.pluginmanager.register(Counter(is_told, is_updating))
     examples.are_chosen_by(config.getoption("markexpr"))
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(FewReports())
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
