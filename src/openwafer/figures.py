@@ -7,11 +7,12 @@ from enum import StrEnum
 class Origin(StrEnum):
     """Where a figure comes from.
 
-    It was measured here, stands in a publication, follows from other figures, or was given by who
-    asks.
+    It was measured here, came out of a simulation, stands in a publication, follows from other
+    figures, or was given by who asks.
     """
 
     MEASURED = "measured"
+    SIMULATED = "simulated"
     PUBLISHED = "published"
     INFERRED = "inferred"
     GIVEN = "given"

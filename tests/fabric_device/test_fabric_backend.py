@@ -1,5 +1,6 @@
 """A network trained on the simulated wafer, against torch."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -75,6 +76,16 @@ def test_activations_stay_on_the_wafer_between_layers(fabric: Fabric) -> None:
     own = next(one for one in report.outlook if (one.rows, one.tokens) == (2, 8))
     assert own.cycles == sum(one.predicted_cycles for one in report.passes)
     assert 12 * 1024 < report.memory_bytes < 48 * 1024
+
+
+def test_copies_through_the_edge_take_cycles_and_change_no_bit(fabric: Fabric) -> None:
+    by_edge = Fabric(replace(OPTIONS, transport="edge"))
+    assert train(model(), by_edge) == train(model(), fabric)
+    reports = [one.report() for one in (fabric, by_edge)]
+    assert reports[0].passes == reports[1].passes
+    words = [re.search(r"by the ports copies (.*) more", one.table())[1] for one in reports]  # type: ignore[index]
+    assert words[0] == words[1].replace("took", "would take")
+    by_edge.close()
 
 
 def test_sums_of_activations_stay_there_forward_and_backward(fabric: Fabric) -> None:

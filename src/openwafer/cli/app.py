@@ -9,6 +9,7 @@ import typer
 import openwafer
 from openwafer.cli.arguments import (
     ConfigFile,
+    CyclesOf,
     NumSystems,
     Overrides,
     Run,
@@ -132,6 +133,7 @@ def plan(  # noqa: PLR0913 - a parameter is an option
         str | None,
         typer.Option(metavar="RATE", help="Bytes a second between systems like this, as 12.5GB."),
     ] = None,
+    cycles_of: CyclesOf = None,
 ) -> None:
     """Show where everything lives, the peak of memory and the time of a step; train nothing."""
     from rich.console import Console
@@ -142,6 +144,7 @@ def plan(  # noqa: PLR0913 - a parameter is an option
     from openwafer.training.session.plan_table import show_remarks, show_sizes
 
     _require_this(link, system)
+    _require_elsewhere(cycles_of, system)
     if system is None:
         _require_no_file(json or page)
         session = Session(config, _with_systems(overrides, systems), trusts_code=trust_code)
@@ -164,7 +167,8 @@ def plan(  # noqa: PLR0913 - a parameter is an option
         plan_here(Session(config, asked, trusts_code=trust_code), outputs, link_of(link))
         return
     session = Session(config, overrides, trusts_code=trust_code)
-    plan_elsewhere(session.config, system, systems or session.config.systems, outputs)
+    number = systems or session.config.systems
+    plan_elsewhere(session.config, system, number, outputs, cycles_of)
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -578,6 +582,19 @@ def _require_this(link: str | None, system: str | None) -> None:
             f"--link {link} joins systems like this one, and "
             + ("no --system is named" if system is None else f"--system is {system}"),
             help="plan with --system this, or describe a system's network in a file",
+        )
+
+
+def _require_elsewhere(run: Path | None, system: str | None) -> None:
+    """Refuse cycles of a wafer for a plan that is of none."""
+    from openwafer.diagnostics import error
+
+    if run is not None and system in (None, "this"):
+        raise error(
+            "option-value",
+            f"--cycles-of {run} is of a wafer, and "
+            + ("no --system is named" if system is None else "--system is this machine"),
+            help="plan for a wafer, as with --system cs2",
         )
 
 

@@ -28,6 +28,11 @@ SavedStep = Annotated[
     ),
 ]
 
+CyclesOf = Annotated[
+    Path | None,
+    typer.Option(metavar="RUN", help="Take cycles from this run on the simulated wafer."),
+]
+
 NumSystems = Annotated[
     int | None,
     typer.Option(

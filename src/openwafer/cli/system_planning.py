@@ -9,6 +9,7 @@ from rich.table import Table
 from openwafer.cli.counted_task import task_of
 from openwafer.cli.joined_systems import Forecast, draw_forecast, with_forecast
 from openwafer.cli.measured_plan import plan_of
+from openwafer.cli.simulated_cycles import with_cycles
 from openwafer.cli.system_page import Picture, drawn, pictures_of, write_page
 from openwafer.cli.tables import plain_console, value_of
 from openwafer.diagnostics import Diagnostic, tell
@@ -26,9 +27,21 @@ class Outputs:
     page: Path | None
 
 
-def plan_elsewhere(config: RunConfig, name: str, num_systems: int, outputs: Outputs) -> None:
-    """Plan a run's training on systems of a name, tell it, and write it down."""
+def plan_elsewhere(
+    config: RunConfig, name: str, num_systems: int, outputs: Outputs, simulated: Path | None
+) -> None:
+    """Plan a run's training on systems of a name, tell it, and write it down.
+
+    Args:
+        config: of the run.
+        name: of a system, or a file that describes one.
+        num_systems: of them.
+        outputs: files to write.
+        simulated: folder of a run on the wafer, whose cycles take the place of published constants.
+    """
     system = find_system(name)
+    if simulated is not None:
+        system = with_cycles(system, simulated)
     task = task_of(config, system)
     plan = plan_system(task, system, num_systems)
     _finish(plan, outputs, pictures_of(plan, task, system))

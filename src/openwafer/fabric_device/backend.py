@@ -18,6 +18,7 @@ from openwafer.fabric_device.linear import StreamedPacked, put, streamed_linear
 from openwafer.fabric_device.loss import cross_entropy
 from openwafer.fabric_device.norm import layer_norm, norm_of, rms_norm
 from openwafer.fabric_device.wafer import Account, Wafer, num_tokens
+from openwafer.sdk.fabric import Transport
 from openwafer.sdk.kernels.resident import Resident
 from openwafer.sdk.kernels.resident_plan import (
     Heads,
@@ -104,10 +105,38 @@ class Fabric:
                     "streaming.layers says which modules are layers",
                 )
 
+    def hold(self, activation_bytes: Mapping[str, int]) -> None:
+        """See :class:`~openwafer.training.stream.device.layer_backend.LayerBackend`.
+
+        What torch keeps is the least that the wafer does, which has zeros of padded features and
+        tokens beside it, and what layers need while they are computed.
+
+        Raises:
+            OpenwaferError: ``kernel-memory``, the arenas of all PEs have less room.
+        """
+        if self._num_tokens is None:
+            return
+        plan = self._plan(self._num_tokens)
+        held = {
+            layer: size
+            for layer, size in activation_bytes.items()
+            if not any(fnmatchcase(layer, pattern) for pattern in self.options.host)
+        }
+        needed, room = sum(held.values()), plan.arena_bytes
+        if needed > room:
+            most = max(held, key=lambda layer: held[layer])
+            raise error(
+                "kernel-memory",
+                f"forwards leave {needed:,} bytes of activations for their backward, most of them "
+                f"{most!r} with {held[most]:,}; {plan.rows} x {plan.columns} PEs have room for "
+                f"{room:,} with {plan.tokens} tokens each",
+                help="spread the model over more PEs, give fewer tokens at a time, or set "
+                "activations: recompute",
+            )
+
     def report(self) -> FabricReport:
         """What was done up to now."""
         options, account = self.options, self.account
-        words = account.words_on, account.words_off
         return FabricReport(
             rows=options.rows,
             columns=options.columns,
@@ -118,8 +147,11 @@ class Fabric:
             host_calls=dict(account.host_calls),
             memory_bytes=account.memory_bytes,
             loads=account.loads,
-            copy_cycles=self._plan(options.columns).copy_cycles(*words),
-            outlook=account.tally.outlook(options.rows, options.columns, options.generation),
+            transport=options.transport,
+            copy_cycles=account.copy_cycles,
+            outlook=()
+            if account.plan is None
+            else account.tally.outlook(account.plan, account.panels),
         )
 
     def close(self) -> None:
@@ -136,7 +168,8 @@ class Fabric:
         """
         tokens = num_tokens(shape)
         if tokens not in self._wafers:
-            resident = Resident(self._plan(tokens), self.options.account)
+            transport = Transport(self.options.transport)
+            resident = Resident(self._plan(tokens), self.options.account, transport)
             self._wafers[tokens] = Wafer(resident, self.account, self._functions)
         else:
             self._load(self._wafers[tokens])

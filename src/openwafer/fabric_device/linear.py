@@ -12,6 +12,7 @@ from torch import Tensor
 
 from openwafer.fabric_device.on_wafer import OnWafer, gradient_rested, rested
 from openwafer.fabric_device.wafer import Account, Wafer
+from openwafer.sdk.kernels.precision import check_range
 from openwafer.sdk.kernels.resident_plan import Heads, ResidentPlan, Weights
 from openwafer.sdk.kernels.sparse_tiles import Ints
 from openwafer.training.sparsity.packed_linear import PackedLinear
@@ -81,9 +82,27 @@ class Layer:
     order: Ints | None = None
 
     def data(self, weight: Tensor) -> NDArray[np.float32]:
-        """Values in the order of the matrix that streams in."""
+        """Values in the order of the matrix that streams in.
+
+        Raises:
+            OpenwaferError: ``kernel-range``, they are beyond the type that products take.
+        """
         values: NDArray[np.float32] = weight.detach().numpy().ravel()
+        self._check_range("weight", values)
         return values if self.order is None else values[self.order]
+
+    def bias(self, bias: Tensor | None) -> NDArray[np.float32] | None:
+        """Values of a bias; see :meth:`data`."""
+        if bias is None:
+            return None
+        values: NDArray[np.float32] = bias.detach().numpy()
+        self._check_range("bias", values)
+        return values
+
+    def _check_range(self, what: str, values: NDArray[np.float32]) -> None:
+        precision = self.wafer.resident.plan.precision
+        if precision.is_widened:
+            check_range(f"a {what} of layer {self.name!r}", values, precision)
 
     def gradient(self, found: NDArray[np.float32]) -> Tensor:
         """The gradient of the weight from those of the values."""
@@ -190,8 +209,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, layer: Layer, x: OnWafer, weight: Tensor, bias: Tensor | None) -> Tensor:
         weights, wafer = layer.weights, layer.wafer
-        data = layer.data(weight)
-        added = None if bias is None else bias.detach().numpy()
+        data, added = layer.data(weight), layer.bias(bias)
         with wafer.account.inside(layer.name):
             given, values = rested(x, wafer), weights.values(data, added)
             y = wafer.made(wafer.resident.forward(weights, values, given.activation))

@@ -14,7 +14,7 @@ import torch
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.fabric_device.report import Tally
 from openwafer.sdk.kernels.resident import Resident
-from openwafer.sdk.kernels.resident_plan import Activation, Heads
+from openwafer.sdk.kernels.resident_plan import Activation, Heads, ResidentPlan
 
 Refusal: TypeAlias = Callable[[str], OpenwaferError]
 """Makes the error of a torch function that reads an activation inside a layer."""
@@ -25,6 +25,8 @@ class Account:
     """What the wafers of one device have done, and for which layer they do something.
 
     Attributes:
+        plan: of the program that has needed most memory of a PE.
+        panels: of its arena.
         layer: whose forward or backward goes on; empty between layers.
         refuses: a torch function that reads an activation inside the layer; None lets it.
     """
@@ -33,10 +35,11 @@ class Account:
     copies_on: int = 0
     copies_off: Counter[str] = field(default_factory=Counter)
     host_calls: Counter[str] = field(default_factory=Counter)
-    words_on: int = 0
-    words_off: int = 0
+    copy_cycles: int = 0
     loads: int = 0
     memory_bytes: int = 0
+    plan: ResidentPlan | None = None
+    panels: int = 0
     layer: str = ""
     refuses: Refusal | None = None
 
@@ -188,11 +191,12 @@ class Wafer:
         for one in self.resident.passes:
             account.tally.add(account.layer, one, plan)
         self.resident.passes.clear()
-        account.words_on += self.resident.words_on
-        account.words_off += self.resident.words_off
-        self.resident.words_on = self.resident.words_off = 0
+        account.copy_cycles += self.resident.copy_cycles
+        self.resident.copy_cycles = 0
         used = plan.buffer_bytes + 4 * plan.tokens * self.resident.used_panels
-        account.memory_bytes = max(account.memory_bytes, used)
+        if used >= account.memory_bytes:
+            account.memory_bytes, account.plan = used, plan
+            account.panels = self.resident.used_panels
 
 
 def num_tokens(shape: torch.Size) -> int:

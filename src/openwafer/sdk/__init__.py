@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from openwafer.sdk.door.one_function import Called, call
     from openwafer.sdk.door.run import Run
     from openwafer.sdk.door.vendor import vendor_modules
-    from openwafer.sdk.fabric import Account, Edge, EventKind, Passed, Port, Side, SlotState
+    from openwafer.sdk.fabric import (
+        Account,
+        Edge,
+        EventKind,
+        Passed,
+        Port,
+        Side,
+        SlotState,
+        Transport,
+    )
     from openwafer.sdk.host import (
         Check,
         DataType,
@@ -75,6 +84,7 @@ __all__ = [
     "RuntimeOptions",
     "Side",
     "SlotState",
+    "Transport",
     "Wavelets",
     "call",
     "compile",
@@ -102,7 +112,7 @@ _PLACES: Final = MappingProxyType(
         "CompileOptions": "csl.options",
         "Run": "door.run",
         **dict.fromkeys(("Account", "EventKind", "SlotState"), "fabric"),
-        **dict.fromkeys(("Edge", "Passed", "Port", "Side"), "fabric"),
+        **dict.fromkeys(("Edge", "Passed", "Port", "Side", "Transport"), "fabric"),
         **dict.fromkeys(("Profile", "profile_text", "read_profile", "write_profile"), "profile"),
         "write_timeline": "profile",
         **dict.fromkeys(("End", "Wavelets", "wavelets"), "profile"),

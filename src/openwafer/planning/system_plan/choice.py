@@ -20,6 +20,7 @@ from openwafer.planning.systems import System
 GIGABYTE = 1e9
 ALIKE = 1.001
 """Times the least time at which a step counts as equally short."""
+SIMULATED = "the cycles that were simulated are those of weights that stream"
 NO_PIPELINE = "the model is no pipeline, which calls each of its layers once, behind each other"
 
 
@@ -52,6 +53,8 @@ def choose(task: TrainingTask, system: System, num_systems: int) -> Choice:
     if not streamed:
         raise _too_large(task, system, num_systems)
     _require_store(task, system, num_systems)
+    if system.fabric is not None and system.fabric.simulated is not None:
+        return Choice(fastest(streamed), f"{SIMULATED}: weights stream")
     if system.fabric is not None and not task.loads:
         return Choice(fastest(streamed), f"{NO_PIPELINE}: weights stream")
     needed = _least_held(task, system, num_systems) / GIGABYTE

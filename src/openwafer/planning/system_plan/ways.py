@@ -76,7 +76,8 @@ def resident_bytes(task: TrainingTask) -> float:
 def modes(system: System, num_systems: int) -> Iterator[Mode]:
     """In which so many systems could train, those first that move least."""
     if system.fabric is not None:
-        yield Mode.PIPELINED
+        if system.fabric.simulated is None:
+            yield Mode.PIPELINED
     else:
         yield Mode.RESIDENT
         if num_systems > 1:

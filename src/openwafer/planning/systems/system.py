@@ -1,12 +1,35 @@
 """Describes a system by the figures that its speed follows from."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from openwafer.figures import Figure
 
 NUM_PASSES = 3
 """Of a training step: forward, gradients of activations, gradients of weights."""
+
+
+@dataclass(frozen=True)
+class SimulatedCycles:
+    """Cycles of a network whose weights streamed through a simulated wafer.
+
+    Attributes:
+        forward: cycles times cores for each multiply-add with a weight, those of layers without
+            weights among them.
+        delta: the same of the pass that gives gradients of activations.
+        gradient: of the pass that gives gradients of weights.
+        told: cycles by kind of layer, and how far the simulator's clock is known to be off.
+    """
+
+    forward: Figure
+    delta: Figure
+    gradient: Figure
+    told: tuple[Figure, ...]
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """All of them."""
+        return self.forward, self.delta, self.gradient, *self.told
 
 
 @dataclass(frozen=True)
@@ -20,6 +43,7 @@ class Fabric:
         sum_cycles: cycles that a core spends on each partial sum, beside its products.
         ramp_cycles: cycles from a core to its router, or back.
         core_memory: bytes of one core.
+        simulated: cycles of streamed passes, where they are not to follow from published constants.
     """
 
     columns: Figure
@@ -29,6 +53,7 @@ class Fabric:
     sum_cycles: Figure
     ramp_cycles: Figure
     core_memory: Figure
+    simulated: SimulatedCycles | None = field(default=None, kw_only=True)
 
     @property
     def memory_bytes(self) -> float:
@@ -38,7 +63,10 @@ class Fabric:
     @property
     def figures(self) -> Iterator[Figure]:
         """All of them."""
-        return (getattr(self, field.name) for field in fields(self))
+        own = (getattr(self, one.name) for one in fields(self))
+        yield from (figure for figure in own if isinstance(figure, Figure))
+        if self.simulated is not None:
+            yield from self.simulated.figures
 
 
 @dataclass(frozen=True)
@@ -60,7 +88,7 @@ class Server:
     @property
     def figures(self) -> Iterator[Figure]:
         """All of them."""
-        return (getattr(self, field.name) for field in fields(self))
+        return (getattr(self, one.name) for one in fields(self))
 
 
 @dataclass(frozen=True)
@@ -140,7 +168,7 @@ class System:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """All that are known of it."""
-        own = [getattr(self, field.name) for field in fields(self)]
+        own = [getattr(self, one.name) for one in fields(self)]
         known = [value for value in own if isinstance(value, Figure)]
         parts = (part for part in (self.fabric, self.server) if part is not None)
         return (*known, *(figure for part in parts for figure in part.figures))

@@ -215,7 +215,8 @@ def read_system(path: PathLike) -> System:
             "ramp_cycles": ramp_cycles(),
             "core_memory": core_memory(),
         }
-        fabric = Fabric(**cores | dict(_figures(content.fabric, _FABRIC_KEYS, path)))
+        cores |= dict(_figures(content.fabric, _FABRIC_KEYS, path))
+        fabric = Fabric(*(cores[name] for name in _FABRIC_KEYS))
     server = None
     if content.server is not None:
         server = Server(**dict(_figures(content.server, _SERVER_KEYS, path)))

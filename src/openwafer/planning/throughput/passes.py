@@ -146,10 +146,8 @@ def pass_time(
 ) -> PassTime:
     """The time of a pass with `tokens` on one system."""
     num_bytes = weight_bytes(model, setting)
-    flops = _flops(model, which) * tokens
     times = {
-        Resource.COMPUTE: flops
-        / (system.peak.value * setting.utilisation * zeros_gain(system, model, tokens, setting)),
+        Resource.COMPUTE: _compute_seconds(system, model, tokens, setting, which),
         Resource.ACTIVATIONS: setting.activation_bytes * tokens / system.link.value,
     }
     if setting.is_resident or system.fabric is None:
@@ -161,6 +159,24 @@ def pass_time(
             model.kept(setting.sparsity) / model.layers, system.fabric
         )
     return PassTime(times)
+
+
+def _compute_seconds(
+    system: System, model: ModelShape, tokens: float, setting: Setting, which: Pass
+) -> float:
+    """Of the products: as many cycles as were simulated, or a share of the peak."""
+    flops, fabric = _flops(model, which) * tokens, system.fabric
+    if fabric is None or fabric.simulated is None or setting.is_resident:
+        gain = zeros_gain(system, model, tokens, setting)
+        return flops / (system.peak.value * setting.utilisation * gain)
+    simulated = fabric.simulated
+    of_pass = {
+        Pass.ACTIVATION_GRADIENTS: simulated.delta,
+        Pass.WEIGHT_GRADIENTS: simulated.gradient,
+    }.get(which, simulated.forward)
+    products = flops / FLOPS_PER_WEIGHT * (1 - setting.sparsity * model.sparse_share)
+    cores = fabric.columns.value * fabric.rows.value
+    return products * of_pass.value / (cores * fabric.clock.value)
 
 
 def zeros_gain(system: System, model: ModelShape, tokens: float, setting: Setting) -> float:

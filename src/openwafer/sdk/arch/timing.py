@@ -124,6 +124,26 @@ class Origin:
     fitted: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class ClockError:
+    """How far cycles are off published ones, of rows that nothing was fitted to.
+
+    Attributes:
+        num_rows: of the table in docs/design/timing.md.
+        median: relative.
+        most_of_nine_tenths: relative, of the 90% that are closest.
+    """
+
+    num_rows: int
+    median: float
+    most_of_nine_tenths: float
+
+
+CLOCK_ERRORS: Final[Mapping[str, ClockError]] = MappingProxyType(
+    {"wse2": ClockError(55, 0.069, 0.407), "wse3": ClockError(50, 0.059, 0.370)}
+)
+"""By generation."""
+
 _SIM, _DOC, _CHOICE = Source.SIM, Source.DOC, Source.CHOICE
 ORIGINS: Final[Mapping[str, Origin]] = MappingProxyType(
     {

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from openwafer.sdk.fabric.account import Account, SlotState
     from openwafer.sdk.fabric.edge import NO_PORTS, Edge, Passed, Port, Side
     from openwafer.sdk.fabric.events import EventKind, Scope
+    from openwafer.sdk.fabric.host_links import Transport
     from openwafer.sdk.fabric.machine import Statistics
     from openwafer.sdk.fabric.moments import Landing, Print, Standing
     from openwafer.sdk.fabric.simulator import Simulator, SimulatorOptions
@@ -29,6 +30,7 @@ __all__ = [
     "SlotState",
     "Standing",
     "Statistics",
+    "Transport",
 ]
 
 # Loaded when first used: who reads what a run has left needs no compiled core.
@@ -37,6 +39,7 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("Account", "SlotState"), "account"),
         **dict.fromkeys(("NO_PORTS", "Edge", "Passed", "Port", "Side"), "edge"),
         **dict.fromkeys(("EventKind", "Scope"), "events"),
+        "Transport": "host_links",
         "Statistics": "machine",
         **dict.fromkeys(("Landing", "Print", "Standing"), "moments"),
         **dict.fromkeys(("Simulator", "SimulatorOptions"), "simulator"),

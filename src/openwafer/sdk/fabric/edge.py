@@ -115,7 +115,8 @@ class Edge:
             return port.rate
         total = self.words_per_cycle or system_rate(arch)
         sharing = [one for one in self.ports if (one.into if is_into else one.out)]
-        return min(1.0, total / len(sharing))
+        # Of a way that no program's color takes the host's words alone have a share.
+        return min(1.0, total / len(sharing if port in sharing else self.ports))
 
     def check(self, program: Program) -> None:
         """Raise OpenwaferError for what cannot be a port of the program."""
@@ -226,11 +227,16 @@ def place_ports(tables: Tables, program: Program, edge: Edge) -> None:
         for colors, way in ((port.into, w.N_IN), (port.out, w.N_OUT)):
             if colors:
                 rate = edge.rate(port, program.arch, is_into=way == w.N_IN)
-                row[way + w.N_PERIOD] = round(w.PORT_CYCLE / rate)
+                row[way + w.N_PERIOD] = period_of(rate)
         if row[w.N_OUT + w.N_PERIOD] > w.PORT_CYCLE:
             tables.router[pe, w.R_BUSY] |= w.PACED_BIT
         row[w.N_COLORS] = sum(1 << color for color in set(port.out))
         row[w.N_WANTED] = -1
+
+
+def period_of(rate: float) -> int:
+    """Cycles from word to word, in parts of `PORT_CYCLE`, of words a cycle."""
+    return round(w.PORT_CYCLE / rate)
 
 
 @dataclass(frozen=True)

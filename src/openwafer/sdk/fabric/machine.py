@@ -23,6 +23,7 @@ from openwafer.sdk.fabric.engine import (
     advance_all,
 )
 from openwafer.sdk.fabric.events import Rows, Scope, look_at, rows_of
+from openwafer.sdk.fabric.host_links import HostLinks, place_links
 from openwafer.sdk.fabric.load import load
 from openwafer.sdk.fabric.report import Lost, Report
 from openwafer.sdk.fabric.snapshots import Identity, Snapshot, put_back, taken, version
@@ -199,6 +200,7 @@ class MachineOptions:
     is_stepped: bool
     code: str
     edge: Edge
+    links: HostLinks | None
 
 
 class Engine(Machine):
@@ -216,7 +218,9 @@ class Engine(Machine):
     def __init__(
         self, program: Program, run_address: int, element_address: int, options: MachineOptions
     ) -> None:
-        self.states: Final = tuple(load(program, options.num_bands))
+        # PEs of several columns share the time of a port.
+        num_bands = options.num_bands if options.links is None else 1
+        self.states: Final = tuple(load(program, num_bands))
         self.tables: Final = Tables(self.state)
         self._program = program
         self._options = options
@@ -229,6 +233,9 @@ class Engine(Machine):
         self.state[w.G_HAS_PLANS] = options.has_plans
         self.state[w.G_HAS_ACCOUNT] = options.has_account
         place_ports(self.tables, program, options.edge)
+        self._links = options.links
+        if self._links is not None:
+            self._ports = place_links(self.tables, program, self._links)
         self._stepping = Stepping(self.state, self.tables, num_pes, len(program.places))
         if options.is_stepped:
             self._stepping.begin()
@@ -299,6 +306,12 @@ class Engine(Machine):
     def inject(self, streams: Mapping[Stream, Sequence[Wavelets]]) -> None:
         self._check_room(streams)
         state = self.state
+        rows = self.tables.source[: state[w.G_SOURCE_ROWS]].tolist()
+        begun = {
+            (pe, color, link): begin
+            for pe, color, start, end, _, link, _, begin in rows
+            if end > start
+        }
         waiting = self._unread_streams()
         for key, parts in streams.items():
             waiting[key] = [*waiting.get(key, ()), *parts]
@@ -307,16 +320,25 @@ class Engine(Machine):
             words = np.concatenate(parts)
             end = start + words.size
             state[w.SOURCE_DATA + start : w.SOURCE_DATA + end] = words
-            self._add_source(number, key, start, end)
+            self._add_source(number, key, (start, end), begun)
             start = end
         pes, links = np.array([(pe, link) for pe, _, link in waiting], np.int64).reshape(-1, 2).T
         self._wake(np.unique(pes[links == w.FROM_HOST]))
         self._wake_routers(np.unique(pes[links != w.FROM_HOST]))
         state[w.G_SOURCES] = state[w.G_SOURCE_ROWS] = len(waiting)
 
-    def _add_source(self, number: int, key: Stream, start: int, end: int) -> None:
-        """Let words of the table enter a core, or a router by its port."""
-        pe, color, link = key
+    def _add_source(
+        self, number: int, key: Stream, place: tuple[int, int], begun: Mapping[Stream, int]
+    ) -> None:
+        """Let words of the table enter a core, or a router by its port.
+
+        Args:
+            number: of the row.
+            key: of the stream.
+            place: of the first word, and of the one behind the last.
+            begun: from when words of a stream that is not at its end may have come.
+        """
+        (pe, color, link), (start, end) = key, place
         if link == w.FROM_HOST:
             awake = int(self.tables.core[pe, w.C_AWAKE])
             before = awake >> w.SOURCE_SHIFT
@@ -327,7 +349,11 @@ class Engine(Machine):
             before = int(port[w.N_SOURCE])
             port[w.N_SOURCE] = number + 1
             self.tables.router[pe, w.R_BUSY] |= 1 << (w.PORTS_SHIFT + link)
-        self.tables.source[number] = (pe, color, start, end, before, link)
+        way = begin = 0
+        if link == w.FROM_HOST and self._links is not None:
+            way, hops = int(self._ports[pe]) + w.N_IN, int(self._links.hop_cycles[pe])
+            begin = begun.get(key, self.now + hops)
+        self.tables.source[number] = (pe, color, start, end, before, link, way, begin)
 
     def _check_room(self, streams: Mapping[Stream, Sequence[Wavelets]]) -> None:
         """Refuse more words from the host than the machine's table takes."""
@@ -346,7 +372,7 @@ class Engine(Machine):
         """What is left of the table; its PEs and ports forget it."""
         streams: dict[Stream, list[Wavelets]] = {}
         for row in self.tables.source[: self.state[w.G_SOURCE_ROWS]].tolist():
-            pe, color, start, end, _, link = row
+            pe, color, start, end, _, link, *_ = row
             if link == w.FROM_HOST:
                 self.tables.core[pe, w.C_AWAKE] &= w.AWAKE_BIT
             else:
@@ -363,7 +389,7 @@ class Engine(Machine):
         self._expect_nothing()
         for pe, num_words in missing.items():
             row = self.tables.sink[pe * w.SINKS + slot]
-            row[1] = row[0] + num_words
+            row[w.K_WANTED] = row[w.K_SENT] + num_words
         self.state[w.G_WANTED] = len(missing)
 
     def expect_of_port(self, pe: int, direction: int, num_words: int) -> None:
@@ -373,7 +399,7 @@ class Engine(Machine):
         self.state[w.G_WANTED] = 1
 
     def _expect_nothing(self) -> None:
-        self.tables.sink[:, 1] = -1
+        self.tables.sink[:, w.K_WANTED] = -1
         for port in self._options.edge.ports:
             self._port_row(port)[w.N_WANTED] = -1
 
@@ -434,7 +460,8 @@ class Engine(Machine):
         width, height = self._program.width, self._program.height
         size = f"{width} x {height} PEs in {self.num_bands} bands"
         code = self._options.code + ", its time booked" * self._options.has_account
-        return Identity(digest_of(self._program), size, code, repr(self._options.edge), version())
+        edge = f"{self._options.edge}{', for the host as well' * (self._links is not None)}"
+        return Identity(digest_of(self._program), size, code, edge, version())
 
     def _wake(self, pes: Pes) -> None:
         """Let cores look around; `pes` are different ones in ascending order."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from openwafer.sdk.arch.generation import NO_TASK
-from openwafer.sdk.fabric import account, control, events, queues, request, thread, vector
+from openwafer.sdk.fabric import account, control, events, queues, request, router, thread, vector
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import compiled, inlined, lowest_bit
 from openwafer.sdk.fabric.rows import (
@@ -496,9 +496,12 @@ def go_on(s: State, run: Run, pe: int) -> bool:
 
 @compiled
 def step_sources(s: State, pe: int) -> bool:
-    """Take a wavelet of each of the host's streams into the PE's queues."""
+    """Take a wavelet of each of the host's streams into the PE's queues.
+
+    Returns whether there was one, or one whose port has no time yet.
+    """
     row = s[core_row(pe) + w.C_AWAKE] >> w.SOURCE_SHIFT
-    has_taken = False
+    has_taken = is_early = False
     while row:
         source = source_row(row - 1)
         row = s[source + w.S_NEXT_ROW]
@@ -509,8 +512,15 @@ def step_sources(s: State, pe: int) -> bool:
         queue = (bound & w.QUEUE_MASK) - 1
         if queue < 0 or not queues.has_input_space(s, pe, queue):
             continue
+        way = s[source + w.S_WAY]
+        is_due = s[source + w.S_FROM] <= s[w.G_NOW]
+        if not is_due or (way and s[way + w.N_NEXT] > s[w.G_NOW] << w.PORT_CYCLE_SHIFT):
+            is_early = True
+            continue
         data = s[w.SOURCE_DATA + s[source + w.S_NEXT]]
         ready = s[w.G_NOW] + s[w.G_RAMP_IN]
+        if way:
+            router.pass_port(s, way)
         queues.push_input(s, pe, bound, data | color << w.COLOR_SHIFT, ready)
         if events.is_noted(s, pe):
             queues.note_entry(s, pe, bound, data | color << w.COLOR_SHIFT, w.FROM_HOST)
@@ -518,7 +528,7 @@ def step_sources(s: State, pe: int) -> bool:
         s[source + w.S_NEXT] += 1
         if s[source + w.S_NEXT] == s[source + w.S_END]:
             s[w.G_SOURCES] -= 1
-    return has_taken
+    return has_taken or is_early
 
 
 @inlined

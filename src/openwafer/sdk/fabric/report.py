@@ -292,7 +292,7 @@ class Report:
     def _waiting_words(self) -> Iterator[tuple[int, int, str, int]]:
         """What the host streams and no PE has taken: PE, color, how many words, link."""
         rows = self._tables.source[: int(self._state[w.G_SOURCE_ROWS])].tolist()
-        for pe, color, start, end, _, link in rows:
+        for pe, color, start, end, _, link, *_ in rows:
             if end > start:
                 yield pe, color, counted(end - start, "word"), link
 
@@ -308,12 +308,12 @@ class Report:
 
     def _missing_words(self) -> list[Remark]:
         """What PEs owe the host's streams, and what they have sent there unasked."""
-        counts = self._tables.sink.reshape(-1, w.SINKS, 2)
+        counts = self._tables.sink.reshape(-1, w.SINKS, w.SINK_WORDS)
         slots = self._state[w.G_SINK_SLOT : w.G_SINK_SLOT + w.COLORS]
         colors = [c for c in range(w.COLORS) if (int(self._state[w.G_SINK_COLORS]) >> c) & 1]
         notes: list[Remark] = []
         for color in colors:
-            sent, wanted = counts[:, int(slots[color])].T
+            sent, wanted, _ = counts[:, int(slots[color])].T
             for pe in np.flatnonzero(wanted > sent).tolist():
                 missing = counted(int(wanted[pe] - sent[pe]), "word")
                 notes.append((pe, f" has {missing} of color {color} still to send"))

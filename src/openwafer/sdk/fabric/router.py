@@ -20,6 +20,7 @@ from openwafer.sdk.fabric.rows import (
     processor_row,
     route_row,
     router_row,
+    sink_row,
     source_row,
 )
 from openwafer.sdk.fabric.state import State
@@ -209,10 +210,30 @@ def decide_output(s: State, pe: int) -> bool:
             is_late = True
             continue
         color = (s[slot] >> w.COLOR_SHIFT) & 31
-        if (s[w.G_SINK_COLORS] >> color) & 1 or can_land(s, pe, color, 4):
-            note_move(s, pe, OUTPUT_MOVE + queue)
-            return True
+        if (s[w.G_SINK_COLORS] >> color) & 1:
+            if not is_let_out(s, pe, color):
+                is_late = True
+                continue
+        elif not can_land(s, pe, color, 4):
+            continue
+        note_move(s, pe, OUTPUT_MOVE + queue)
+        return True
     return is_late
+
+
+@compiled
+def is_let_out(s: State, pe: int, color: int) -> bool:
+    """Whether a word for the host may leave the core: its port, if it takes one, has time.
+
+    The port is taken at once, as several PEs share it.
+    """
+    way = s[sink_row(s, pe, color) + w.K_WAY]
+    if way == 0:
+        return True
+    if s[way + w.N_NEXT] > s[w.G_NOW] << w.PORT_CYCLE_SHIFT:
+        return False
+    pass_port(s, way)
+    return True
 
 
 @inlined
@@ -418,9 +439,9 @@ def move_output(s: State, pe: int, queue: int) -> None:
         return
     where = events.of_color(color) + events.of_queue(queue)
     events.tell(s, w.E_SINK, pe, where, 0, wavelet & 0xFFFFFFFF)
-    sink = w.SINK + w.SINK_WORDS * (pe * w.SINKS + s[w.G_SINK_SLOT + color])
-    s[sink] += 1
-    if s[sink] == s[sink + 1]:
+    sink = sink_row(s, pe, color)
+    s[sink + w.K_SENT] += 1
+    if s[sink + w.K_SENT] == s[sink + w.K_WANTED]:
         s[w.G_WANTED] -= 1
 
 

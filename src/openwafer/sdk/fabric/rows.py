@@ -2,6 +2,7 @@
 
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.compiled import inlined
+from openwafer.sdk.fabric.state import State
 
 
 @inlined
@@ -134,6 +135,12 @@ def map_row(number: int) -> int:
 def vector_row(operation: int) -> int:
     """A vector operation."""
     return w.VECTOR + operation * w.VECTOR_WORDS
+
+
+@inlined
+def sink_row(s: State, pe: int, color: int) -> int:
+    """A PE's stream to the host."""
+    return w.SINK + w.SINK_WORDS * (pe * w.SINKS + s[w.G_SINK_SLOT + color])
 
 
 @inlined

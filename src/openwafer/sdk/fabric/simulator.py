@@ -14,6 +14,7 @@ from openwafer.sdk.fabric import findings
 from openwafer.sdk.fabric.account import Account, MainTime
 from openwafer.sdk.fabric.edge import NO_PORTS, Edge, Passed, Port
 from openwafer.sdk.fabric.events import EventKind, Rows, Scope, color_and_link, is_for_host
+from openwafer.sdk.fabric.host_links import Transport, links_of
 from openwafer.sdk.fabric.machine import (
     INTO_CORE,
     MAX_BANDS,
@@ -62,6 +63,7 @@ class SimulatorOptions:
             :meth:`Simulator.when_stopped`; on one thread.
         code: how the code of PEs was made, in a word; snapshots go back only where it is the same.
         edge: ports of the rectangle.
+        transport: of words that the host copies and streams.
     """
 
     landing_log: bool = False
@@ -75,6 +77,7 @@ class SimulatorOptions:
     is_stepped: bool = False
     code: str = ""
     edge: Edge = NO_PORTS
+    transport: Transport = Transport.IDEAL
 
 
 class Simulator:
@@ -83,7 +86,8 @@ class Simulator:
     `run_address` and `element_address` are the two native functions of
     :mod:`openwafer.sdk.program.mailbox`; their owner keeps them alive. Coordinates count in the
     rectangle. Waiting raises OpenwaferError `fabric-deadlock` when nothing moves any more,
-    `fabric-cycle-limit`, or what stopped a PE.
+    `fabric-cycle-limit`, or what stopped a PE. `links` are those that the host's copies and streams
+    take; None where these are ideal.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class Simulator:
         options.edge.check(program)
         self._program = program
         self._options = options
+        self.links: Final = links_of(program, options.transport, options.edge)
         self._machine: Machine = Engine(
             program,
             run_address,
@@ -111,6 +116,7 @@ class Simulator:
                 is_stepped=options.is_stepped,
                 code=options.code,
                 edge=options.edge,
+                links=self.links,
             ),
         )
         self._books = Books()
@@ -305,11 +311,6 @@ class Simulator:
     def passed(self, port: Port, *, is_into: bool) -> Passed:
         """Words that have passed a port on one of its ways."""
         return self._machine.passed(port, is_into=is_into)
-
-    def num_passed(self) -> int:
-        """How many words have passed ports, on both ways."""
-        ways = [(port, is_into) for port in self.edge.ports for is_into in (True, False)]
-        return sum(self.passed(port, is_into=is_into).num_words for port, is_into in ways)
 
     def _taken(self, key: Stream, num_words: int, sender: str) -> Wavelets:
         """The next wavelets that came to the host on a way."""

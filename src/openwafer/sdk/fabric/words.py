@@ -332,7 +332,11 @@ S_END: Final = 3
 S_NEXT_ROW: Final = 4
 S_LINK: Final = 5
 """FROM_HOST where the words enter the core; else the direction of the port that they come by."""
-SOURCE_WORDS: Final = 6
+S_WAY: Final = 6
+"""Of what enters the core: the way of the port that it takes time of, or 0; and the cycle from
+which the first word may have come from there."""
+S_FROM: Final = 7
+SOURCE_WORDS: Final = 8
 
 # Port rows: a router's link to outside. Its two ways, into the fabric and out of it, have the same
 # words.
@@ -484,8 +488,12 @@ GLOBAL_WORDS: Final = 256
 MAX_BANDS: Final = 64
 
 SINKS: Final = 4
-SINK_WORDS: Final = 2
-"""Words that were sent to the host, and how many it waits for."""
+K_SENT: Final = 0
+"""Words that were sent to the host, how many it waits for, and the way of the port that they take
+time of, or 0."""
+K_WANTED: Final = 1
+K_WAY: Final = 2
+SINK_WORDS: Final = 3
 WHEEL: Final = 1024
 
 # Events, see :mod:`openwafer.sdk.fabric.events`.

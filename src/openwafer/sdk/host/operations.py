@@ -1,8 +1,9 @@
 """What a host script asks of the fabric, as records, and the one interpreter that carries them out.
 
 A copy moves its data between simulated cycles and then lets the fabric run for as many cycles as
-the transport of the data takes at best: one wavelet a cycle for each channel, plus the rectangle's
-columns and rows. What goes through a port moves as wavelets do, from cycle to cycle.
+the transport of the data takes. That is ideal, one wavelet a cycle for each channel, plus the
+rectangle's columns and rows, or by the links at the edge. What goes through a port moves as
+wavelets do, from cycle to cycle.
 """
 
 import math
@@ -163,8 +164,8 @@ class Interpreter:
     Attributes:
         failure: the error of the last operation that raised one, as it is shown, or that the user
             interrupted it.
-        copy_cycles: cycles that copies take at best; the clock stands still in those in which
-            nothing moves on the fabric.
+        copy_cycles: cycles that copies take; the clock stands still in those in which nothing moves
+            on the fabric.
     """
 
     failure: str | None = None
@@ -227,7 +228,7 @@ class Interpreter:
         self._settle()
         memory = self._memory(operation)
         copies.write(self.simulator, memory, operation.words, operation.data_type)
-        self._transport(operation.region)
+        self._transport(operation.region, is_into=True)
 
     def _copy_from(self, operation: CopyFrom) -> Words:
         self._settle()
@@ -235,7 +236,7 @@ class Interpreter:
         variable = self._symbols.variable(operation.variable)
         self._warnings.note(copies.unwritten(self.simulator, memory, variable))
         result = copies.read(self.simulator, memory, operation.region, operation.data_type)
-        self._transport(operation.region)
+        self._transport(operation.region, is_into=False)
         return result
 
     def _memory(self, copy: CopyTo | CopyFrom) -> RegionMemory:
@@ -251,10 +252,14 @@ class Interpreter:
         self._warnings.note_copy(self._symbols, memory, variable, copy.data_type)
         return memory
 
-    def _transport(self, region: Region) -> None:
-        program = self._symbols.program
-        channels = max(1, program.channels)
-        cycles = -(-math.prod(region.shape) // channels) + program.width + program.height
+    def _transport(self, region: Region, *, is_into: bool) -> None:
+        program, links = self._symbols.program, self.simulator.links
+        if links is None:
+            channels = max(1, program.channels)
+            cycles = -(-math.prod(region.shape) // channels) + program.width + program.height
+        else:
+            pes = links.numbers(*region.ranges)
+            cycles = links.cycles(pes, region.num_elements, is_into=is_into)
         self.simulator.run_cycles(cycles)
         self.copy_cycles += cycles
 
@@ -292,7 +297,7 @@ class Interpreter:
     def _rest(self) -> bool:
         """Let the fabric come to rest, as long as that is while words pass ports."""
         before = -1
-        while before != (now := self.simulator.num_passed()):
+        while before != (now := _num_passed(self.simulator)):
             before = now
             if self.simulator.run_until_idle(SETTLE_CYCLES):
                 return True
@@ -308,6 +313,13 @@ class Interpreter:
             self._warnings.unfinished = tuple(map(_unfinished, error.diagnostics))
         is_at_rest = self.simulator.run_until_idle() if self._rules.can_idle else self._rest()
         self._warnings.left_over = self.simulator.left_over(is_at_rest=is_at_rest)
+
+
+def _num_passed(simulator: "Simulator") -> int:
+    """How many words have passed ports, on both ways."""
+    ports = simulator.edge.ports if simulator.links is None else simulator.links.ports
+    ways = [(port, is_into) for port in ports for is_into in (True, False)]
+    return sum(simulator.passed(port, is_into=is_into).num_words for port, is_into in ways)
 
 
 def _wavelets(words: Words) -> NDArray[np.int64]:

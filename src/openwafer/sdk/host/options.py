@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from openwafer.config import convert_fields
-from openwafer.sdk.fabric import NO_PORTS, Edge
+from openwafer.sdk.fabric import NO_PORTS, Edge, Transport
 from openwafer.sdk.host.checks import (
     Check,
     check_of_environment,
@@ -14,7 +14,7 @@ from openwafer.sdk.host.checks import (
 from openwafer.sdk.host.delays import HostDelays, delays_of_environment
 from openwafer.sdk.host.pe_code import MAX_THREADS, EngineKind, engine_kind_of_environment
 from openwafer.sdk.host.record import RecordOptions
-from openwafer.sdk.host.rules import Rules
+from openwafer.sdk.host.rules import Rules, transport_of_environment
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,9 @@ class RuntimeOptions:
         delays: launches reach PEs in turns and late, as random numbers say; None asks the
             environment.
         edge: ports that words enter and leave the fabric by; none unless some are given.
+        transport: whether copies and streams of the host take an ideal time, or share links at the
+            edge: its ports, or where there are none one in the west of each row; None asks the
+            environment.
     """
 
     engine: EngineKind | None = None
@@ -57,6 +60,7 @@ class RuntimeOptions:
     has_line_cycles: bool = False
     edge: Edge = NO_PORTS
     delays: HostDelays | None = None
+    transport: Transport | None = None
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -72,6 +76,7 @@ class RuntimeOptions:
             can_stop_unfinished=self.can_stop_unfinished,
             edge=self.edge,
             delays=self.delays or delays_of_environment(),
+            transport=self.transport or transport_of_environment(),
         )
 
 

@@ -32,16 +32,22 @@ class Region:
     @property
     def shape(self) -> tuple[int, int, int]:
         """(h, w, l) of the tensor: PEs that take part, and elements."""
+        across, down = self.ranges
+        return len(down), len(across), self.num_elements
+
+    @property
+    def ranges(self) -> tuple[range, range]:
+        """Columns and rows of the PEs that take part."""
         return (
-            len(range(0, self.height, self.step_y)),
-            len(range(0, self.width, self.step_x)),
-            self.num_elements,
+            range(self.x, self.x + self.width, self.step_x),
+            range(self.y, self.y + self.height, self.step_y),
         )
 
     def pes(self) -> Iterator[tuple[int, int, int, int]]:
         """Row and column in the tensor, then x and y of each PE that takes part."""
-        for row, y in enumerate(range(self.y, self.y + self.height, self.step_y)):
-            for column, x in enumerate(range(self.x, self.x + self.width, self.step_x)):
+        across, down = self.ranges
+        for row, y in enumerate(down):
+            for column, x in enumerate(across):
                 yield row, column, x, y
 
     def check(self, program: Program) -> None:

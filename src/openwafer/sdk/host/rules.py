@@ -1,17 +1,27 @@
 """What a run's outcome depends on beside its program and what the host asks for."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import openwafer.sdk.fabric as fabric
 from openwafer.sdk.fabric.edge import NO_PORTS, Edge
+from openwafer.sdk.fabric.host_links import Transport
 from openwafer.sdk.host.checks import Check
 from openwafer.sdk.host.delays import HostDelays
 from openwafer.sdk.host.pe_code import EngineKind, Form, PeCode, build_engine, num_threads
+from openwafer.sdk.program.environment import choice
 from openwafer.sdk.program.program import Program
 
 if TYPE_CHECKING:
     from openwafer.sdk.fabric import Scope, Simulator
+
+TRANSPORT_VARIABLE: Final = "OPENWAFER_TRANSPORT"
+"""Environment variable that says by which way copies and streams of the host go."""
+
+
+def transport_of_environment() -> Transport:
+    """What the environment says, ideal otherwise. Raises OpenwaferError for another word."""
+    return Transport(choice(TRANSPORT_VARIABLE, Transport, "transport-unknown"))
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,7 @@ class Rules:
         can_stop_unfinished: a command that PEs at rest have not ended is a warning.
         edge: ports of the rectangle.
         delays: of launches; None is those of the way alone.
+        transport: of words that the host copies and streams.
     """
 
     engine: EngineKind
@@ -35,6 +46,7 @@ class Rules:
     can_stop_unfinished: bool
     edge: Edge = NO_PORTS
     delays: HostDelays | None = None
+    transport: Transport = Transport.IDEAL
 
     def machine_of(
         self,
@@ -70,5 +82,6 @@ class Rules:
             is_stepped=is_stepped,
             code=f"{engine}, {self.check.depth.name.lower()}, {form}",
             edge=self.edge,
+            transport=self.transport,
         )
         return fabric.Simulator(program, code.run_address, code.element_address, options), code

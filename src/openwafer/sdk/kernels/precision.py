@@ -93,6 +93,25 @@ def moved_as(values: NDArray[Any]) -> Precision:
     return Precision.F16 if values.dtype == np.float16 else Precision.F32
 
 
+def check_range(name: str, values: NDArray[np.float32], precision: Precision) -> None:
+    """Refuse finite values that become infinite where they are rounded to the elements' type.
+
+    Raises:
+        OpenwaferError: ``kernel-range``, there are some.
+    """
+    with np.errstate(over="ignore"):
+        beyond = np.isinf(values.astype(precision.given)) & np.isfinite(values)
+    if beyond.any():
+        worst = float(np.abs(values[beyond]).max())
+        raise error(
+            "kernel-range",
+            f"{int(beyond.sum())} of the {values.size} values of {name} are beyond "
+            f"{precision.given}, which ends at {float(np.finfo(precision.given).max):g}: one is "
+            f"{worst:g}",
+            help="compute in f32, or keep them small: a lower learning rate, or weight decay",
+        )
+
+
 UNIT: Final = 2.0**-24
 """The most that a rounding of float32 changes, as a share."""
 _ROUNDOFF: Final = {np.dtype(np.float32): UNIT, np.dtype(np.float16): 2.0**-11}

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.door.compiled import QUIET, Compiled
+from openwafer.sdk.fabric import Transport
+from openwafer.sdk.fabric.host_links import host_links
 from openwafer.sdk.kernels.resident_plan import (
     Activation,
     Attended,
@@ -37,16 +39,17 @@ class Resident:
     Attributes:
         plan: of the rectangle.
         has_account: whether it is booked what cores do, which takes the simulator longer.
+        transport: of what the host copies.
         passes: what they took, in their order.
-        words_on: that the host has copied onto PEs.
-        words_off: that it has copied off them.
+        copy_cycles: in which what the host copies passes the ports; where its transport is ideal,
+            in which it would. They are no part of a pass.
     """
 
     plan: ResidentPlan
     has_account: bool = False
+    transport: Transport = Transport.IDEAL
     passes: list[Pass] = field(default_factory=list)
-    words_on: int = 0
-    words_off: int = 0
+    copy_cycles: int = 0
 
     def __post_init__(self) -> None:
         plan = self.plan
@@ -59,7 +62,10 @@ class Resident:
     def _begin(self, program: Compiled, arena: NDArray[np.float32]) -> None:
         """Run the plan's program with what lies at the begin of its arena."""
         plan = self.plan
-        self._run = program.run(replace(QUIET, edge=plan.edge), account=self.has_account)
+        self._links = host_links((plan.columns, plan.rows), plan.arch, plan.edge)
+        self._pes = self._links.numbers(range(plan.columns), range(plan.rows))
+        options = replace(QUIET, edge=plan.edge, transport=self.transport)
+        self._run = program.run(options, account=self.has_account)
         self._write(0, arena)
         if self.has_account:
             self._of_command = self._command_cycles()
@@ -366,15 +372,15 @@ class Resident:
 
     def _write(self, first: int, words: NDArray[np.float32]) -> None:
         """Copy words onto all PEs, from an element of the arena on."""
-        self.words_on += words.size
         self._run.launch("look", first)
         self._run.write("window", words)
+        self.copy_cycles += self._links.cycles(self._pes, words.shape[2], is_into=True)
 
     def _read(self, first: int, count: int) -> NDArray[np.float32]:
         """Copy words off all PEs: (rows, columns, words)."""
         self._run.launch("look", first)
         words: NDArray[np.float32] = self._run.read("window", count)
-        self.words_off += words.size
+        self.copy_cycles += self._links.cycles(self._pes, count, is_into=False)
         return words
 
     def _take(self, found: NDArray[np.float32], first: int, dy: Activation) -> None:

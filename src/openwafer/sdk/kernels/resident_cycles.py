@@ -1,10 +1,10 @@
 """Predicted cycles of products whose activations rest, here and on other rectangles of PEs."""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from math import ceil
 from types import MappingProxyType
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.kernels.precision import Precision
@@ -25,13 +25,21 @@ _MORE_CYCLES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 """Of a weight, and of an output that has some: a program of all passes branches by the pass."""
 
 
-@lru_cache(maxsize=512)
+_KNOWN: Final[WeakKeyDictionary[Weights, dict[ResidentPlan, Mapping[str, int]]]] = (
+    WeakKeyDictionary()
+)
+"""Predictions, as long as somebody has the weights that they are for."""
+
+
 def product_cycles(weights: Weights, plan: ResidentPlan) -> Mapping[str, int]:
     """Predicted cycles of each pass over a layer's weights, by its name.
 
     They are those of the PEs, or of the ports where these take longer.
     """
-    return _cycles(weights, plan)
+    known = _KNOWN.setdefault(weights, {})
+    if plan not in known:
+        known[plan] = _cycles(weights, plan)
+    return known[plan]
 
 
 def _cycles(weights: Weights, plan: ResidentPlan) -> Mapping[str, int]:

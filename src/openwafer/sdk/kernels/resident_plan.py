@@ -171,9 +171,12 @@ class ResidentPlan:
     @property
     def buffer_bytes(self) -> int:
         """Bytes of a PE for code, parts of sums and gradients on their way."""
-        waiting = 2 * (DEPTH * self.tokens + 1) + self.tokens
+        parts = DEPTH * self.tokens + 1
+        waiting = 2 * parts + self.tokens
         if self.precision.is_widened:
-            waiting += 2 * (self.tokens + 1) + (1 + 2 * self.own_features) * self.tokens
+            # Panels and operands of products are half as long; sums on their way are not.
+            halves = parts + 1 + (1 + 2 * self.own_features) * self.tokens
+            waiting = parts + self.tokens + 2 * (self.tokens + 1) + ceil(halves / 2)
         if self.norm is not None:
             waiting += (self.panels_of(self.norm.num_features) + 2) * self.tokens
         if self.num_classes:
@@ -196,6 +199,11 @@ class ResidentPlan:
         return max(0, (MEMORY_BYTES - self.buffer_bytes) // (4 * self.tokens))
 
     @property
+    def arena_bytes(self) -> int:
+        """Bytes of all PEs' arenas that activations may take; the ones do the rest."""
+        return 4 * self.tokens * max(0, self.num_panels - 1) * self.rows * self.columns
+
+    @property
     def memory_bytes(self) -> int:
         """Bytes of a PE's 48 KB that are taken, with those that are kept for code."""
         return self.buffer_bytes + 4 * self.tokens * self.num_panels
@@ -204,16 +212,6 @@ class ResidentPlan:
     def edge(self) -> Edge:
         """Its ports, the first rows of PEs of all bands."""
         return _edge(self.rows, self.band)
-
-    def copy_cycles(self, words_on: int, words_off: int) -> int:
-        """In which words that the host copies would pass the ports, if nothing else took time."""
-        edge, port = self.edge, self.edge.ports[0]
-        ways = (words_on, True), (words_off, False)
-        of_ports = (
-            words / (edge.rate(port, self.arch, is_into=is_into) * len(edge.ports))
-            for words, is_into in ways
-        )
-        return sum(map(ceil, of_ports))
 
     @property
     def params(self) -> dict[str, Param]:

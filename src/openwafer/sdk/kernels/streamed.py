@@ -19,7 +19,6 @@ from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_products,
-    named_precision,
     precision_of,
 )
 from openwafer.sdk.kernels.products import tile_length, zeros_cycles
@@ -330,14 +329,13 @@ def summed_in_f32(name: str) -> Precision:
     Raises:
         OpenwaferError: there is none, or it has other sums.
     """
-    precision = named_precision(name)
-    if precision is Precision.F16:
+    if name not in (Precision.F32, Precision.F16_F32):
         raise error(
             "kernel-precision",
-            "precision is 'f16'; streamed weights are summed in f32",
+            f"precision is {name!r}; streamed weights are summed in f32",
             help="give 'f16-f32' or 'f32'",
         )
-    return precision
+    return Precision(name)
 
 
 def _check(num_tokens: int, size: tuple[int, int], streaming: Streaming) -> None:

@@ -115,8 +115,9 @@ class FabricReport:
         memory_bytes: of a PE's 48 KB, at the most: code, buffers, and the part of the arena used.
         loads: programs that took the place of one, when a layer came that it did not have; what
             the wafer held was copied off and on again. 0 in files of older programs.
-        copy_cycles: in which all that the host copied on and off would pass the ports; copies take
-            no time in the simulation. 0 in files of older programs.
+        transport: of what the host copied: ``"ideal"``, or by the ports at the ``"edge"``.
+        copy_cycles: in which all that the host copied on and off passed the ports, or by them would
+            have; no pass has any of them. 0 in files of older programs.
         outlook: what products with weights would take with other tokens, here and on a CS-2.
     """
 
@@ -129,6 +130,7 @@ class FabricReport:
     host_calls: Mapping[str, int] = field(default_factory=dict)
     memory_bytes: int = 0
     loads: int = 0
+    transport: str = "ideal"
     copy_cycles: int = 0
     outlook: tuple[Outlook, ...] = ()
 
@@ -169,7 +171,8 @@ class FabricReport:
         off = ", ".join(f"{count} by {name}" for name, count in sorted(self.copies_off.items()))
         lines.append(f"copied onto the wafer {self.copies_on} times, off it: {off or 'never'}")
         if self.copy_cycles:
-            lines.append(f"by the ports copies would take {self.copy_cycles:,} cycles more")
+            verb = "took" if self.transport == "edge" else "would take"
+            lines.append(f"by the ports copies {verb} {self.copy_cycles:,} cycles more")
         if self.loads:
             lines.append(f"programs loaded with more layers: {self.loads}")
         if self.host_calls:

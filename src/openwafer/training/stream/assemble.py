@@ -369,7 +369,7 @@ def _plan_run(
     if given.systems > 1:
         refuse_systems(plan)
     refuse_uses(model, plan)
-    check_kernels(plan.split, model, device.backend)
+    check_kernels(plan.split, model, device.backend, plan.dry.left_by_layer())
     speculates = given.keeps_gradients and request.timing is UpdateTiming.ON_PUSH
     owners = owners_of(plan.layouts, given.systems, given.options.store_systems)
     shares = _shares(plan.layouts, given, plan.mode, has_folder=folder is not None)

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from types import MappingProxyType
+from typing import Any, Final, Literal, get_args
 
 import torch
 
@@ -24,6 +25,14 @@ FABRIC: Final = "fabric"
 """Device that is a simulated wafer."""
 
 
+Generation = Literal["wse2", "wse3"]
+ProductPrecision = Literal["f32", "f16-f32"]
+Transport = Literal["ideal", "edge"]
+_CHOICES: Final[Mapping[str, Any]] = MappingProxyType(
+    {"generation": Generation, "precision": ProductPrecision, "transport": Transport}
+)
+
+
 @dataclass(frozen=True)
 class FabricOptions:
     """The rectangle of PEs that computes a model, and how weights come to it.
@@ -37,18 +46,27 @@ class FabricOptions:
         ports: by which weights stream in; ``null`` takes the fewest.
         host: patterns of layers' names that torch computes on the host.
         account: book for each pass how long cores compute and wait; the simulator takes longer.
+        transport: of what the host copies on and off: ideal, or edge, which has it pass the ports
+            as weights do.
     """
 
     rows: int = 4
     columns: int = 4
-    generation: Literal["wse2", "wse3"] = "wse3"
-    precision: Literal["f32", "f16-f32"] = "f32"
+    generation: Generation = "wse3"
+    precision: ProductPrecision = "f32"
     ports: int | None = None
     host: tuple[str, ...] = ()
     account: bool = False
+    transport: Transport = "ideal"
 
     def __post_init__(self) -> None:
         convert_fields(self)
+        for name, choice in _CHOICES.items():
+            found, known = getattr(self, name), get_args(choice)
+            if found not in known:
+                raise InvalidFieldError(
+                    name, f"no such choice: {found!r}", help=f"known here: {', '.join(known)}"
+                )
         for name in ("rows", "columns", "ports"):
             found = getattr(self, name)
             if found is not None and found < 1:

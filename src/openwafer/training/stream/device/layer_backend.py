@@ -71,6 +71,16 @@ class LayerBackend(Protocol):
             OpenwaferError: options have names that no layer has.
         """
 
+    def hold(self, activation_bytes: Mapping[str, int]) -> None:
+        """See that what forwards leave behind has room, when a step is planned.
+
+        Args:
+            activation_bytes: of each layer that is called, for the backward, as torch keeps them.
+
+        Raises:
+            OpenwaferError: it has none.
+        """
+
     def report(self) -> FabricReport | None:
         """What layers took up to now, where that is not torch's time."""
 
@@ -84,6 +94,9 @@ class _Torch:
     def expect(self, layers: Sequence[str]) -> None:
         """See :class:`LayerBackend`."""
 
+    def hold(self, activation_bytes: Mapping[str, int]) -> None:
+        """See :class:`LayerBackend`."""
+
     def report(self) -> None:
         return None
 
@@ -94,16 +107,29 @@ class _Torch:
         return call.by_torch()
 
 
-def check_kernels(split: Partition, model: nn.Module, backend: LayerBackend) -> None:
+def check_kernels(
+    split: Partition,
+    model: nn.Module,
+    backend: LayerBackend,
+    activation_bytes: Mapping[str, int],
+) -> None:
     """See that every layer is computed; one inside another by whoever computes that one.
 
+    Args:
+        split: of the model.
+        model: whose layers they are.
+        backend: computes them.
+        activation_bytes: see :meth:`LayerBackend.hold`.
+
     Raises:
-        OpenwaferError: ``layer-not-computed``, or options of the backend name no layer.
+        OpenwaferError: ``layer-not-computed``, options of the backend name no layer, or activations
+            have no room.
     """
     backend.expect([layer.name for layer in split.modules])
     for layer in split.modules:
         if layer.parent is None:
             backend.kernel(layer.name, model.get_submodule(layer.name))
+    backend.hold(activation_bytes)
 
 
 TORCH: Final[LayerBackend] = _Torch()

@@ -4,6 +4,7 @@ The same executor walks the same schedule over a copy of the model made of fake 
 peak it meters is the peak the real step will have, activations and temporaries included.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -141,6 +142,13 @@ class DryRun:
     expert_rows: Mapping[str, int] = field(default_factory=dict)
     order: Order = Order.FALLING
     changed: tuple[str, ...] = ()
+
+    def left_by_layer(self) -> Counter[str]:
+        """Device bytes that the forward of each layer leaves behind."""
+        left: Counter[str] = Counter()
+        for visit, num_bytes in zip(self.visits, self.activation_bytes, strict=False):
+            left[visit.layer] += num_bytes
+        return left
 
 
 class DryDevice(CpuDevice):
@@ -329,6 +337,9 @@ class _Stage(PassObserver):
         return self
 
     def expect(self, layers: Sequence[str]) -> None:
+        """See :class:`LayerBackend`."""
+
+    def hold(self, activation_bytes: Mapping[str, int]) -> None:
         """See :class:`LayerBackend`."""
 
     def report(self) -> None:

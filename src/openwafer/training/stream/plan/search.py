@@ -513,8 +513,8 @@ class _Search:
     def _number_expected(self, full: DryRun, lean: DryRun) -> int:
         """How many layers may keep what they do in a full run, by what each leaves behind."""
         budget, peak, number = self.request.budget_bytes, full.peak_bytes, len(self.names)
-        growth = _left_bytes(full)
-        growth.subtract(_left_bytes(lean))
+        growth = full.left_by_layer()
+        growth.subtract(lean.left_by_layer())
         for name in self.names:
             if _fits(peak, budget):
                 break
@@ -560,14 +560,6 @@ def _with_room(run: DryRun, most_calls: int | None) -> DryRun:
     return replace(
         run, left_bytes=run.left_bytes + more_bytes, peak_bytes=run.peak_bytes + more_bytes
     )
-
-
-def _left_bytes(run: DryRun) -> Counter[str]:
-    """Device bytes that the forward of each layer leaves behind."""
-    left: Counter[str] = Counter()
-    for visit, num_bytes in zip(run.visits, run.activation_bytes, strict=False):
-        left[visit.layer] += num_bytes
-    return left
 
 
 def largest_that_fits(
