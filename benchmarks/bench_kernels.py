@@ -18,6 +18,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 import openwafer.sdk as wafer
+from openwafer.cli.wafer_demos.wave import cycles_of_a_step
 from openwafer.sdk import kernels
 from openwafer.sdk.door.compiled import Compiled
 from openwafer.sdk.door.run import Run
@@ -89,7 +90,12 @@ def official_rows(suite: Path) -> Iterator[str]:
         yield from sparse_rows(suite, n, num_pes, of_pe)
     for num_pes, tile in ((10, 4), (4, 16)):
         yield from cholesky_rows(suite, num_pes, tile)
-    yield from solver_rows(suite, (5, 5, 5))
+    for method in SOLVERS:
+        yield from solver_rows(suite, method, (5, 5, 5))
+    for depth in (10, 100):
+        yield from stencil_rows(suite, depth)
+    for num_dims in (1, 2):
+        yield from fft_rows(suite, 8 * num_dims, num_dims)
 
 
 def cholesky_rows(suite: Path, num_pes: int, tile: int) -> Iterator[str]:
@@ -113,34 +119,101 @@ def cholesky_rows(suite: Path, num_pes: int, tile: int) -> Iterator[str]:
     yield row("cholesky", "wse2", text, found.cycles, plan.cycles)
 
 
-def solver_rows(suite: Path, shape: tuple[int, int, int]) -> Iterator[str]:
-    """An iteration of conjugate gradients for a stencil of WSE-2, two of four less two."""
+SOLVERS = {
+    "conjugate-gradients": ("conjugate-gradient", "cg"),
+    "preconditioned": ("preconditioned-conjugate-gradient", "pcg"),
+    "bicgstab": ("bicgstab", "bicgstab"),
+    "power": ("power-method", "power"),
+}
+"""Folder and function of the official examples that run on the device alone."""
+
+
+def solver_rows(suite: Path, method: str, shape: tuple[int, int, int]) -> Iterator[str]:
+    """An iteration for a stencil of WSE-2, two of four less two."""
     stencil = kernels.Stencil({(0, 0, 0): 6.0} | dict.fromkeys(STAR, -1.0))
     b = 1 + np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     own, official = [], []
     for iterations in (2, 4):
-        plan = kernels.plan_solver("conjugate-gradients", shape, iterations, arch="wse2")
+        plan = kernels.plan_solver(method, shape, iterations, arch="wse2")
         own.append(plan.run(stencil, b).cycles)
-        official.append(official_solver_cycles(suite, b, iterations))
+        official.append(official_solver_cycles(suite, method, b, iterations))
     text = f"{shape}, an iteration"
-    for name, (two, four) in (("official cg", official), ("cg", own)):
+    for name, (two, four) in ((f"official {method}", official), (method, own)):
         yield row(name, "wse2", text, (four - two) // 2, (own[1] - own[0]) // 2)
 
 
-def official_solver_cycles(suite: Path, b: NDArray[np.float32], iterations: int) -> int:
+def official_solver_cycles(
+    suite: Path, method: str, b: NDArray[np.float32], iterations: int
+) -> int:
     """Of the official example that runs on the device alone."""
+    folder, name = SOLVERS[method]
     rows, columns, depth = b.shape
     params = {f"C{n}_ID": n for n in range(9)} | {"BLOCK_SIZE": 2, "MAX_ZDIM": depth}
     params |= {"width": columns, "height": rows}
-    layout = suite / "benchmarks" / "conjugate-gradient" / "src" / "layout_cg.csl"
+    layout = suite / "benchmarks" / folder / "src" / f"layout_{name}.csl"
     with wafer.compile(layout, arch="wse2", params=params).run() as run:
-        run["b"], run["x"] = b, np.zeros_like(b)
+        if method == "power":
+            run["x"] = b
+        else:
+            run["b"], run["x"] = b, np.zeros_like(b)
         run["stencil_coeff"] = np.broadcast_to(
             np.array([-1] * 6 + [6], np.float32), (rows, columns, 7)
         )
         before = run.cycles
-        run.launch("f_cg", np.int16(depth), np.float32(0), np.int16(iterations))
+        tolerance = () if method == "power" else (np.float32(0),)
+        run.launch(f"f_{name}", np.int16(depth), *tolerance, np.int16(iterations))
         return run.cycles - before
+
+
+def stencil_rows(suite: Path, depth: int) -> Iterator[str]:
+    """A step of the 25-point wave on 9 x 9 PEs of WSE-2, a quarter of six steps less two."""
+    own = round(cycles_of_a_step(depth, "wse2"))
+    layout = suite / "benchmarks" / "25-pt-stencil" / "layout.csl"
+    params = {"width": 9, "height": 9, "zDim": depth, "sourceLength": 10, "dx": 20}
+    params |= {f"src{axis}": 0 for axis in "XYZ"}
+    program = wafer.compile(layout, arch="wse2", params=params)
+    few, more = (official_wave_cycles(program, steps) for steps in (2, 6))
+    text = f"{depth} cells a PE, a step"
+    yield row("official 25-pt-stencil", "wse2", text, (more - few) // 4, own)
+    yield row("wave", "wse2", text, own, own)
+
+
+def official_wave_cycles(program: Compiled, steps: int) -> int:
+    """From the launch to rest."""
+    with program.run() as run:
+        before = run.cycles
+        run.launch("f_activate_comp", np.uint32(steps))
+        return run.cycles - before
+
+
+def fft_rows(suite: Path, length: int, num_dims: int) -> Iterator[str]:
+    """A transform on WSE-2: of f32 on a PE, or of f16 on a row of PEs, ours on a square of them.
+
+    The official example does one at once, ours as many as fill a cube.
+    """
+    width = 1 if num_dims == 1 else round(length**0.5)
+    kind = np.float32 if num_dims == 1 else np.float16
+    precision = "f32" if num_dims == 1 else "f16"
+    plan = kernels.plan_fft(length, num_dims, (width, width), arch="wse2", precision=precision)
+    values = np.random.default_rng(0).uniform(size=(length,) * num_dims).astype(kind)
+    params = {"DIM": num_dims, "Nz": length, "FP": np.dtype(kind).itemsize // 2}
+    layout = suite / "benchmarks" / "fft-1d-2d" / "layout.csl"
+    num_pes = 1 if num_dims == 1 else length
+    angles = np.pi * np.arange(length // 2) / (length // 2)
+    twiddles = np.stack([np.cos(angles), np.sin(angles)], -1).ravel().astype(kind)
+    with wafer.compile(layout, arch="wse2", params=params).run() as run:
+        complexes = np.stack([values, np.zeros_like(values)], -1)
+        run["X"] = complexes.reshape(1, num_pes, -1)
+        run["f_twiddle"] = np.broadcast_to(twiddles, (1, num_pes, length))
+        cycles = cycles_to_rest(run, "f_fft")
+        found = run["X"].astype(np.float64).reshape(-1, 2) @ np.array([1, 1j])
+    wanted = np.fft.fftn(values.astype(np.float64)).ravel()
+    share = abs(found).max() / abs(wanted).max()
+    num, size = plan.most_transforms, " x ".join([str(length)] * num_dims)
+    text, planned = f"{size} numbers of {precision}, {width**2} PEs", plan.cycles // num
+    yield row(f"official fft, {share:.3f} of the sums", "wse2", text, cycles, planned)
+    own = plan.run(np.stack([values.astype(np.complex64)] * num)).cycles
+    yield row(f"fft, one of {num}", "wse2", text, own // num, planned)
 
 
 def sparse_rows(suite: Path, n: int, num_pes: int, of_pe: int) -> Iterator[str]:
