@@ -144,6 +144,16 @@ def test_steps_on_more_pes_take_what_their_plan_says() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("arch", list(Arch))
+@pytest.mark.parametrize("precision", list(Precision))
+def test_steps_of_tiles_take_what_their_plan_says(precision: Precision, arch: Arch) -> None:
+    source = Source((20, 20), np.ones(3, np.float32))
+    one = star((2, 1), own=0.5, before=-0.1, boundary="fixed", source=source)
+    plan = kernels.plan_stencil(one, (50, 44), size=(9, 8), arch=arch, precision=precision)
+    assert abs(difference_from_plan(plan, 30)) <= 0.1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "num_added"), [((0, 0), 99), ((5, 11), 20), ((6, 6), 2), ((1, 10), 0)]
 )
