@@ -102,5 +102,5 @@ def test_what_cannot_be_done_is_refused(client: Client, call: dict[str, Any], to
 
 
 def test_a_python_without_the_packages_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OpenwaferError, match=r"official-python.*nope cannot import .*No such file"):
+    with pytest.raises(OpenwaferError, match=r"official-python.*nope has no .*No such file"):
         run_official(tmp_path / "nope", ["cszoo"])

@@ -6,10 +6,18 @@ import subprocess
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Final
 
 from openwafer.diagnostics import error
 from openwafer.training.frontends.official.machine import wire
 from openwafer.training.frontends.official.machine.engine import Engine
+
+_QUESTION: Final = """
+import sys
+from importlib.util import find_spec
+
+sys.exit(None if find_spec("cerebras.pytorch") else "No module named 'cerebras.pytorch'")
+"""
 
 
 def run_official(python: Path, script: Sequence[str], folder: Path | None = None) -> int:
@@ -43,8 +51,9 @@ def run_official(python: Path, script: Sequence[str], folder: Path | None = None
 
 def _check(python: Path) -> None:
     try:
+        # To import it takes seconds, which the script will take too.
         asked = subprocess.run(
-            [python, "-c", "import cerebras.pytorch"], capture_output=True, text=True, check=False
+            [python, "-c", _QUESTION], capture_output=True, text=True, check=False
         )
         told = asked.stderr.strip().splitlines()[-1:] if asked.returncode else None
     except OSError as cause:
@@ -52,6 +61,6 @@ def _check(python: Path) -> None:
     if told is not None:
         raise error(
             "official-python",
-            f"{python} cannot import cerebras.pytorch: {''.join(told)}",
+            f"{python} has no cerebras.pytorch: {''.join(told)}",
             help="name the Python of an environment that has the vendor's packages 2.10.0",
         )
