@@ -35,6 +35,7 @@ STAR = kernels.Stencil(POINTS | {(0, 0, 1): -1.0, (0, 0, -1): -1.0}, own=7.0)
 FLAT = kernels.Stencil({(0, 1): 0.5, (-1, 0): 0.25, (1, 0): 0.125}, own=0.5)
 WAVES = (values(4, 8) + 1j * values(4, 8)).astype(np.complex64)
 CELLS, SPREAD, LINE = values(3, 4, 6), values(3, 4, 5), values(48)
+TILES = kernels.compress(SQUARE, (3, 4), 0.5)
 NON_ZEROS = scipy.sparse.random(16, 16, 0.3, "csr", np.float32, random_state=5)
 
 KERNELS: dict[str, Kernel] = {
@@ -59,6 +60,7 @@ KERNELS: dict[str, Kernel] = {
     ).values,
     "sddmm": lambda arch: kernels.sddmm(NON_ZEROS, values_of(16, 4), values_of(4, 16), SIZE,
                                         arch=arch).values.data,
+    "tlr_mvm": lambda arch: kernels.tlr_mvm(TILES, values_of(12), SIZE, arch=arch).values,
     "fft": lambda arch: kernels.fft(WAVES, (2, 2), arch=arch).values,
     "bicgstab": lambda arch: kernels.bicgstab(STAR, CELLS, 3, arch=arch).values,
     "streamed_gemm": lambda arch: kernels.streamed_gemm(NON_ZEROS, values_of(16, 8), SIZE,

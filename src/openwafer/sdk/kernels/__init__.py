@@ -54,6 +54,13 @@ if TYPE_CHECKING:
         cross_entropy,
         plan_cross_entropy,
     )
+    from openwafer.sdk.kernels.low_rank import (
+        LowRankTiles,
+        TlrMvmPlan,
+        compress,
+        plan_tlr_mvm,
+        tlr_mvm,
+    )
     from openwafer.sdk.kernels.matrix_matrix import GemmPlan, gemm, plan_gemm
     from openwafer.sdk.kernels.matrix_vector import GemvPlan, gemv, plan_gemv
     from openwafer.sdk.kernels.norms import (
@@ -131,6 +138,7 @@ __all__ = [
     "GemmPlan",
     "GemvPlan",
     "HistogramPlan",
+    "LowRankTiles",
     "NormGradients",
     "NormPlan",
     "NormResult",
@@ -149,6 +157,7 @@ __all__ = [
     "StencilPlan",
     "StreamedPlan",
     "Streaming",
+    "TlrMvmPlan",
     "TransposePlan",
     "Tree",
     "TriangularPlan",
@@ -161,6 +170,7 @@ __all__ = [
     "bicgstab",
     "broadcast",
     "cholesky",
+    "compress",
     "conjugate_gradients",
     "cross_entropy",
     "delta_bound",
@@ -199,6 +209,7 @@ __all__ = [
     "plan_spmv",
     "plan_stencil",
     "plan_streamed",
+    "plan_tlr_mvm",
     "plan_transpose",
     "plan_triangular",
     "plan_vector",
@@ -218,6 +229,7 @@ __all__ = [
     "streamed_gemm",
     "streamed_gradient",
     "swiglu",
+    "tlr_mvm",
     "transpose",
     "trsm",
 ]
@@ -248,6 +260,8 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("GatherPlan", "gather", "plan_gather", "scatter"), "gathering"),
         **dict.fromkeys(("GemmPlan", "gemm", "plan_gemm"), "matrix_matrix"),
         **dict.fromkeys(("GemvPlan", "gemv", "plan_gemv"), "matrix_vector"),
+        **dict.fromkeys(("LowRankTiles", "TlrMvmPlan", "compress"), "low_rank"),
+        **dict.fromkeys(("plan_tlr_mvm", "tlr_mvm"), "low_rank"),
         **dict.fromkeys(("NormGradients", "NormPlan", "NormResult"), "norms"),
         **dict.fromkeys(("layer_norm", "plan_norm", "rms_norm"), "norms"),
         "Precision": "precision",
