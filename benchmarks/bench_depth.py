@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from openwafer.recipes.depths.model import MixtureOfDepths
 from openwafer.recipes.halting.model import HaltingTransformer
-from openwafer.training.models.sparse_attention import pattern_of, sparse_attention
+from openwafer.training.models.attention_pattern import pattern_of
+from openwafer.training.models.sparse_attention import sparse_attention
 from openwafer.training.plan_record import Mode
 from openwafer.training.stream.assemble import assemble, plan_run
 from openwafer.training.stream.device.device import MemoryMeter
@@ -159,23 +160,33 @@ def attention(args: argparse.Namespace) -> Iterator[str]:
     def dense() -> Tensor:
         return F.scaled_dot_product_attention(query, key, value, is_causal=True)
 
-    seconds, flops = took(dense)
-    for name in ATTENTIONS:
+    def sparse(name: str) -> Callable[[], Tensor]:
         pattern = pattern_of(name)
-        its, own = took(lambda pattern=pattern: sparse_attention(pattern, query, (key, value)))
+        return lambda: sparse_attention(pattern, query, (key, value))
+
+    ways = {"dense": dense, **{name: sparse(name) for name in ATTENTIONS}}
+    flops = {name: flops_of(compute) for name, compute in ways.items()}
+    rounds = [{name: took(compute) for name, compute in ways.items()} for _ in range(args.steps)]
+    seconds = {name: statistics.median(taken[name] for taken in rounds) for name in ways}
+    for name in ATTENTIONS:
         # A causal mask hides half of the square that is counted.
-        share = own / (flops / 2)
-        yield f"{name:24} {its / seconds:7.4f} {share:7.4f} {its / seconds / share:7.3f}"
+        share = flops[name] / (flops["dense"] / 2)
+        time_share = seconds[name] / seconds["dense"]
+        yield f"{name:24} {time_share:7.4f} {share:7.4f} {time_share / share:7.3f}"
 
 
-def took(compute: Callable[[], Tensor]) -> tuple[float, int]:
-    """Seconds of the processor for a forward and a backward, and FLOPs."""
+def took(compute: Callable[[], Tensor]) -> float:
+    """Seconds of the processor for a forward and a backward."""
     start = time.process_time()
     compute().sum().backward()
-    seconds = time.process_time() - start
+    return time.process_time() - start
+
+
+def flops_of(compute: Callable[[], Tensor]) -> int:
+    """Of a forward and a backward."""
     with MemoryMeter() as meter:
         compute().sum().backward()
-    return seconds, meter.flops
+    return meter.flops
 
 
 WAYS = {"depths": depths, "halting": halting, "exit": exits, "attention": attention}

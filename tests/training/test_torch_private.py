@@ -167,3 +167,9 @@ def test_hooks_before_a_step_are_told_in_their_order() -> None:
     for hook in hooks:
         optimizer.register_step_pre_hook(hook)
     assert names.step_pre_hooks(optimizer) == hooks
+
+
+def test_attention_on_a_cpu_tells_the_logarithms_of_its_sums() -> None:
+    query, key = torch.randn(2, 1, 1, 40, 8, generator=torch.Generator().manual_seed(0))
+    _, found = names.cpu_attention(query, key, key, scale=1.0)
+    torch.testing.assert_close(found, (query @ key.mT).logsumexp(-1))

@@ -75,6 +75,11 @@ DispatchModeKey: Final = _TorchDispatchModeKey
 # An implementation of an operator that ends with its context; `torch.library.Library` stays.
 scoped_library: Final = torch.library._scoped_library
 
+# What `scaled_dot_product_attention` is on a CPU, with the logarithms of its sums, which nothing
+# public gives.
+cpu_attention: Final = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+cpu_attention_backward: Final = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
 # Of autograd: the number of the backward that this thread is in, -1 outside; the number that the
 # next node gets; a switch that is no context; the hooks of `saved_tensors_hooks` that are open.
 graph_task_id: Final = torch._C._current_graph_task_id

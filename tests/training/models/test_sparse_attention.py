@@ -10,7 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models import Task, TransformersModel, build
-from openwafer.training.models.sparse_attention import pattern_of, sparse_attention
+from openwafer.training.models.attention_pattern import pattern_of
+from openwafer.training.models.sparse_attention import sparse_attention
 
 TOKENS = 100
 SEES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

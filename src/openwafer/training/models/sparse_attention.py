@@ -1,18 +1,18 @@
 """Sparse causal attention that any model of the transformers library takes, by its name.
 
-A pattern says which keys a block of queries sees. Each block is one call of torch's attention over
-those keys alone, so that work, and what is kept for the backward, grow with the pattern and not
-with tokens x tokens.
+A pattern says which keys a block of queries sees. Torch's attention is called over those keys
+alone, so that work, and what is kept for the backward, grow with the pattern and not with tokens x
+tokens. On a CPU :mod:`.attention_in_parts` does it in fewer and larger calls, where blocks see
+whole blocks, and there is no mask of the caller's and no dropout. Elsewhere each block of queries
+is a call.
 
 Shapes: B batch, H heads of queries, G heads of keys, Q queries, N keys, K size of one head.
 """
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any, Final, TypeGuard
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,77 +20,8 @@ import transformers
 from torch import Tensor, nn
 
 from openwafer.diagnostics import error
-
-BLOCKS_OF_WINDOW: Final = 2
-LEAST_BLOCK: Final = 32
-"""Shorter ones have fewer keys that some of their queries do not see, and more calls."""
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """Which keys a query sees, among those that are not behind it.
-
-    Attributes:
-        block: tokens; queries of a block see the same keys, but for those behind them.
-        before: blocks before its own.
-        first: blocks of the sequence, from its beginning.
-        window: how far back it sees, itself included; ``None`` as far as its keys go.
-        sees_last: whether the last token of every block before its own, too.
-    """
-
-    block: int
-    before: int
-    first: int = 0
-    window: int | None = None
-    sees_last: bool = False
-
-
-def sliding(window: int) -> Pattern:
-    """A query sees itself and the ``window - 1`` tokens before it."""
-    block = max(window // BLOCKS_OF_WINDOW, LEAST_BLOCK)
-    return Pattern(block, before=-(-(window - 1) // block), window=window)
-
-
-def strided(stride: int) -> Pattern:
-    """A query sees its stretch of ``stride`` tokens, and the last token of each one before.
-
-    With a stride of sqrt(n) that is n sqrt(n) work (the fixed pattern of arXiv 1904.10509).
-    """
-    return Pattern(stride, before=0, sees_last=True)
-
-
-_KINDS: Final[dict[str, tuple[Callable[..., Pattern], tuple[int, ...]]]] = {
-    "sliding": (sliding, (1,)),
-    "strided": (strided, (1,)),
-    "blocks": (Pattern, (1, 0, 0)),
-}
-"""By name: what makes the pattern, and the least of each of its numbers."""
-_NAME: Final = re.compile(rf"({'|'.join(_KINDS)})-([-\w]*)")
-
-
-def is_sparse_attention(name: object) -> TypeGuard[str]:
-    """Whether it is meant as the name of a pattern."""
-    return isinstance(name, str) and _NAME.fullmatch(name) is not None
-
-
-def pattern_of(name: str) -> Pattern:
-    """The pattern of a name: ``sliding-WINDOW``, ``strided-STRIDE``, ``blocks-SIZE-BEFORE-FIRST``.
-
-    Raises:
-        OpenwaferError: ``attention-pattern``.
-    """
-    found = _NAME.fullmatch(name)
-    make, least = _KINDS[found[1]] if found else (None, ())
-    numbers = [int(one) if one.isdecimal() else -1 for one in found[2].split("-")] if found else []
-    is_right = len(numbers) == len(least) and all(map(int.__ge__, numbers, least))
-    if make is None or not is_right:
-        raise error(
-            "attention-pattern",
-            f"no sparse attention is called {name!r}",
-            help="write sliding-WINDOW, strided-STRIDE or blocks-SIZE-BEFORE-FIRST with whole "
-            "numbers: tokens, tokens, and tokens of a block, blocks before it, and first blocks",
-        )
-    return make(*numbers)
+from openwafer.training.models.attention_in_parts import AttentionInParts, are_rectangles
+from openwafer.training.models.attention_pattern import Pattern, pattern_of
 
 
 def register_sparse_attention(name: str) -> str:
@@ -162,6 +93,9 @@ def sparse_attention(
             all of them.
         options: of torch's ``scaled_dot_product_attention``.
     """
+    is_whole = mask_BHQN is None and are_rectangles(pattern)
+    if is_whole and _is_for_parts(query_BHQK, key_value, options.get("dropout_p", 0.0)):
+        return _in_parts(pattern, query_BHQK, key_value, options.get("scale"))
     num_keys, size = key_value[0].shape[2], pattern.block
     start = num_keys - query_BHQK.shape[2]
     keys, values = (_Blocks(pattern, one, 2) for one in key_value)
@@ -185,6 +119,32 @@ def sparse_attention(
         made.append(out)
         start += num_rows
     return torch.cat(made, 2)
+
+
+def _is_for_parts(query_BHQK: Tensor, key_value: tuple[Tensor, Tensor], dropout_p: float) -> bool:
+    tensors = (query_BHQK, *key_value)
+    # Autocast casts what torch's own attention takes, and does not look into functions.
+    is_cast = torch.is_autocast_enabled("cpu")
+    dtypes = {tensor.dtype for tensor in tensors}
+    return (
+        all(tensor.device.type == "cpu" for tensor in tensors)
+        and dropout_p == 0.0
+        and query_BHQK.shape[2] == key_value[0].shape[2]
+        and dtypes == {torch.get_autocast_dtype("cpu") if is_cast else query_BHQK.dtype}
+    )
+
+
+def _in_parts(
+    pattern: Pattern,
+    query_BHQK: Tensor,
+    key_value: tuple[Tensor, Tensor],
+    scale: float | None,
+) -> Tensor:
+    num_shared = query_BHQK.shape[1] // key_value[0].shape[1]
+    keys, values = (one.repeat_interleave(num_shared, 1) for one in key_value)
+    flat = (one.flatten(0, 1) for one in (query_BHQK, keys, values))
+    out: Tensor = AttentionInParts.apply(*flat, pattern, scale)  # type: ignore[no-untyped-call]
+    return out.view_as(query_BHQK)
 
 
 def _stretches(first: int, stop: int, size: int) -> list[int]:

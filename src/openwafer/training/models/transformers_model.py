@@ -15,10 +15,8 @@ from torch import nn
 
 from openwafer.config import convert_fields
 from openwafer.diagnostics import did_you_mean, error
-from openwafer.training.models.sparse_attention import (
-    is_sparse_attention,
-    register_sparse_attention,
-)
+from openwafer.training.models.attention_pattern import is_sparse_attention
+from openwafer.training.models.sparse_attention import register_sparse_attention
 
 
 class Task(StrEnum):
