@@ -72,7 +72,7 @@ def test_a_server_has_the_memory_that_its_systems_share(tmp_path: Path) -> None:
         ("store_bytes: 1TB", r"a parameter store has both a size and a rate"),
         ("server: {systems: 8}", r"missing here: peer_bytes_per_second"),
         ("power_watts: {value: 5, origin: measured}", r"has to say where it is from"),
-        ("power_watts: {value: 5, origin: guessed}", r"known here: measured, published"),
+        ("power_watts: {value: 5, origin: guessed}", r"known here: measured, simulated, published"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(tmp_path: Path, line: str, mistake: str) -> None:
