@@ -37,8 +37,7 @@ def measured(plan: CollectivePlan) -> int:
     return plan.run(np.ones((*shape, plan.length), np.float32)).cycles
 
 
-@pytest.mark.parametrize("what", ["reduce", "broadcast"])
-@pytest.mark.parametrize("size", [(24, 1), (1, 24)])
+@pytest.mark.parametrize(("what", "size"), [("reduce", (12, 1)), ("broadcast", (1, 12))])
 def test_hops_count_where_a_word_takes_less(what: str, size: tuple[int, int]) -> None:
     plan = kernels.plan_collective(what, size, 1)
     assert measured(plan) == pytest.approx(plan.cycles, rel=0.1)
