@@ -1,0 +1,1 @@
+"""Two languages in fixed shares."""

@@ -1,0 +1,1 @@
+"""Molecules, written as SMILES."""

@@ -1,0 +1,120 @@
+"""Recipes beside other libraries: the same model has the same losses on the same samples."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+from torch.utils.data import SequentialSampler
+
+from openwafer.recipes import find_recipe
+from openwafer.training.data import Batch
+from openwafer.training.metrics import load_run
+from openwafer.training.models.build import build, with_vocab_size
+from openwafer.training.session import Session
+from openwafer.training.session.building import prepare_data
+from openwafer.training.session.run_folder import RunFolder
+
+pytest.importorskip("accelerate", reason="the Trainer of transformers asks for accelerate")
+
+import transformers
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+STEPS, RATE = 8, 1e-3
+SAME = (
+    f"steps={STEPS}",
+    f"optimizer={{learning_rate: {RATE}, weight_decay: 0}}",
+    "schedule={name: constant, options: {num_warm_up_steps: 0}}",
+    "evaluate=null",
+    "trace_steps=[]",
+)
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs go to `runs` of the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+
+@dataclass(frozen=True)
+class Ours:
+    """A run of a recipe: its losses, what it began with, and its samples step by step."""
+
+    losses: list[float]
+    model: nn.Module
+    batches: list[Batch]
+
+
+def ours(name: str) -> Ours:
+    session = Session(find_recipe(name).config, [*SAME, f"name={name}"])
+    folder = session.train().folder
+    losses = [row.loss for row in load_run(folder).metrics.rows]
+    dataset = prepare_data(session.config, RunFolder(folder), lambda text: None)
+    described = with_vocab_size(session.config.model, dataset.tokenizer.vocab_size)
+    model = build(described, session.config.seed)
+    return Ours(losses, model, [dataset.batch(step) for step in range(STEPS)])
+
+
+def arguments(kind: Any, batch_size: int, **options: Any) -> Any:
+    return kind(
+        "trainer",
+        per_device_train_batch_size=batch_size,
+        max_steps=STEPS,
+        learning_rate=RATE,
+        lr_scheduler_type="constant",
+        weight_decay=0.0,
+        max_grad_norm=1.0,
+        use_cpu=True,
+        bf16=False,
+        report_to=[],
+        disable_tqdm=True,
+        save_strategy="no",
+        **options,
+    )
+
+
+def in_order(kind: Any, losses: list[float]) -> Any:
+    """A trainer that takes samples in their order, and keeps the loss of each step."""
+
+    class InOrder(kind):  # type: ignore[misc]
+        def _get_train_sampler(self, *_: Any, **__: Any) -> SequentialSampler:
+            return SequentialSampler(self.train_dataset)
+
+        def compute_loss(self, *args: Any, **options: Any) -> Any:
+            found = super().compute_loss(*args, **options)
+            losses.append(float(found[0] if isinstance(found, tuple) else found))
+            return found
+
+    return InOrder
+
+
+def of_trainer(model: nn.Module, rows: Rows, batch_size: int) -> list[float]:
+    losses: list[float] = []
+    trainer = in_order(transformers.Trainer, losses)(
+        model=model,
+        args=arguments(transformers.TrainingArguments, batch_size),
+        train_dataset=rows,
+        data_collator=transformers.default_data_collator,
+    )
+    trainer.train()
+    return losses
+
+
+def of_batches(batches: Sequence[Batch]) -> Rows:
+    """Samples as a text model of the library takes them."""
+    names = ("input_ids", "labels")
+    return [
+        {name: getattr(batch, name)[index] for name in names}
+        for batch in batches
+        for index in range(len(batch.input_ids))
+    ]
+
+
+@pytest.mark.parametrize("name", ["bert", "t5"])
+def test_losses_are_those_of_the_librarys_trainer(name: str) -> None:
+    run = ours(name)
+    found = of_trainer(run.model, of_batches(run.batches), len(run.batches[0].input_ids))
+    assert run.losses == pytest.approx(found, abs=1e-5)
