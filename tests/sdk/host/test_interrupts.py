@@ -17,6 +17,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.host import Region, Runtime, RuntimeOptions
 from openwafer.sdk.host.pe_code import EngineKind
 from tests.sdk.host.hand_built import IMAGE, PROGRAM
+from tests.tables import case
 
 # So slow that the limit of cycles is minutes away.
 ENDLESS = """\
@@ -58,8 +59,14 @@ def interrupt_soon() -> None:
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
-@pytest.mark.parametrize("engine", list(EngineKind))
-@pytest.mark.parametrize("num_threads", ["1", "2"])
+@pytest.mark.parametrize(
+    ("engine", "num_threads"),
+    [
+        case(engine, number, by_default=(number == "2") == (engine is EngineKind.NATIVE))
+        for engine in EngineKind
+        for number in ("1", "2")
+    ],
+)
 def test_an_endless_loop_ends_within_a_second_of_an_interrupt(
     engine: EngineKind, num_threads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from openwafer.sdk.profile import CriticalPath, Reason, critical_path, path_text
 from tests.sdk.fabric.random_machines import CYCLES, build, random_machine
 from tests.sdk.profile.bottlenecks import BOTTLENECKS, TASK_THAT_BLOCKS_ITSELF, path_of
 from tests.sdk.profile.two_commands import two_commands
+from tests.tables import case
 
 
 def waited(path: CriticalPath, reason: Reason) -> int:
@@ -55,7 +56,7 @@ def test_the_path_names_who_had_the_datapath(tmp_path: Path) -> None:
     assert any(re.search(f"{own}, behind {other}$", where) for where in lost)
 
 
-@pytest.mark.parametrize("first", [0, 20])
+@pytest.mark.parametrize("first", [case(first, by_default=first == 0) for first in (0, 20)])
 def test_segments_of_random_machines_have_no_gaps(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 20):
         simulator, _code = build(random_machine(Random(seed)), SimulatorOptions(scope=Scope()))

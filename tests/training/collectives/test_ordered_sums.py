@@ -10,6 +10,7 @@ from torch import Tensor
 
 from openwafer.training.collectives.group import Group
 from openwafer.training.collectives.ordered_sums import OrderedSums, Sum
+from tests.tables import checkerboard
 from tests.training.collectives.ranks import on_ranks
 
 SHAPES = {"weight": (37, 11), "bias": (37,), "scale": (), "nothing": (0, 3)}
@@ -87,8 +88,10 @@ def check(found: list[list[Sum]], parts: Parts) -> None:
             )
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 9])
+@pytest.mark.parametrize(
+    ("size", "dtype"),
+    checkerboard((1, 2, 3, 4, 9), (torch.float32, torch.bfloat16, torch.complex64)),
+)
 def test_sums_have_the_bits_of_one_loop(size: int, dtype: torch.dtype) -> None:
     def run(group: Group) -> list[Sum]:
         with ordered_sums(group, dtype) as sums:

@@ -5,6 +5,7 @@ import torch
 
 from openwafer.training.collectives.group import Group
 from openwafer.training.collectives.ordered_sums import ReducedSums, Sum
+from tests.tables import checkerboard
 from tests.training.collectives.ranks import on_ranks
 from tests.training.collectives.test_ordered_sums import (
     RECORDS,
@@ -31,8 +32,7 @@ def sums_of(group: Group, dtype: torch.dtype, num_passes: int) -> list[list[Sum]
     return found
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize(("size", "dtype"), checkerboard((1, 2, 3, 5), tuple(TOLERANCE)))
 def test_the_sums_are_those_of_one_loop(size: int, dtype: torch.dtype) -> None:
     found = on_ranks(size, lambda group: sums_of(group, dtype, 2))
     for seed in range(2):

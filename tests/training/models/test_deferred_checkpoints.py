@@ -11,7 +11,7 @@ from openwafer.training.models import CheckpointFolder, Task, build
 from openwafer.training.models.build import build_without_weights
 from openwafer.training.store.deferred_memory import DeferredMemory
 from tests.own_process import integers_of
-from tests.tables import case
+from tests.tables import case, checkerboard
 from tests.training.architectures import ARCHITECTURES
 from tests.training.models.large_checkpoint import save_llama
 
@@ -25,8 +25,9 @@ def saved(name: str, folder: Path, dtype: torch.dtype) -> Any:
     return type(model)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", ["llama", "gpt2", "mixtral"])
+@pytest.mark.parametrize(
+    ("name", "dtype"), checkerboard(("llama", "gpt2", "mixtral"), (torch.float32, torch.bfloat16))
+)
 def test_a_deferred_folder_has_the_bits_of_from_pretrained(
     tmp_path: Path, name: str, dtype: torch.dtype
 ) -> None:

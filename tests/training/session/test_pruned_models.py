@@ -22,7 +22,7 @@ from openwafer.training.session import (
 )
 from openwafer.training.sparsity.masks.one_shot import InitMethod, initial_mask, random_mask
 from openwafer.training.sparsity.options import SparsityGroup
-from tests.tables import case
+from tests.tables import case, checkerboard
 from tests.training.session.plain_pruning import hidden_weights, plainly_pruned
 from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
 from tests.training.session.tiny_saved_models import POSITIONS, SIZES, save_model
@@ -105,8 +105,7 @@ def test_random_masks_depend_on_the_seed_and_the_name(
         assert torch.equal(found[name], dense[name] * mask)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("structure", [None, "2:4"])
+@pytest.mark.parametrize(("method", "structure"), checkerboard(METHODS, (None, "2:4")))
 def test_masks_of_the_largest_weights_find_the_survivors(
     saved: Path, data: TinyData, tmp_path: Path, method: PruningMethod, structure: str | None
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from openwafer.training.store.transfers import Traffic
 from openwafer.training.stream.plan.placement import StoreTier
+from tests.tables import checkerboard
 from tests.training.stream.both_loops import STREAMED, StreamedRun, on_tier, plan
 from tests.training.stream.test_expert_weights import one_by_one, run_of
 
@@ -18,8 +19,9 @@ def traffic_after(run: StreamedRun) -> Traffic:
     return run.execution.store.traffic
 
 
-@pytest.mark.parametrize("clip_norm", [None, 0.1], ids=["on push", "on fetch"])
-@pytest.mark.parametrize("host_kib", [32, 64])
+@pytest.mark.parametrize(
+    ("clip_norm", "host_kib"), checkerboard({"on push": None, "on fetch": 0.1}, (32, 64))
+)
 def test_experts_move_the_bytes_of_the_plan(
     clip_norm: float | None, host_kib: int, tmp_path: Path
 ) -> None:

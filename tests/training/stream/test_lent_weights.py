@@ -13,6 +13,7 @@ from openwafer.training.store.layout import Part
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.schedule import UpdateTiming
+from tests.tables import checkerboard
 from tests.training.stream.axes import TIERS
 from tests.training.stream.both_loops import (
     STREAMED,
@@ -130,8 +131,7 @@ TWICE = Run(
 )
 
 
-@pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("activations", Activations)
+@pytest.mark.parametrize(("tier", "activations"), checkerboard(TIERS, Activations))
 def test_backward_sees_the_weights_of_its_forward(
     tmp_path: Path, tier: StoreTier, activations: Activations
 ) -> None:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from openwafer.training.plan_record import Activations
+from tests.tables import checkerboard
 from tests.training.stream.both_loops import Run, differing_under
 
 WIDTH = 8
@@ -67,8 +68,7 @@ def _loss_of(model: nn.Module, x_TD: Tensor) -> Tensor:
     return loss
 
 
-@pytest.mark.parametrize("policy", Activations)
-@pytest.mark.parametrize("layer", [ThreeInputs, Experts])
+@pytest.mark.parametrize(("layer", "policy"), checkerboard((ThreeInputs, Experts), Activations))
 def test_parts_of_a_weight(layer: type[nn.Module], policy: Activations) -> None:
     assert differing_under(run_of(layer, num_tokens=4), policy) == []
 
