@@ -39,7 +39,7 @@ CONFIGS: dict[str, Any] = {
     },
     "gmp": {
         "algorithm": "gmp",
-        "sparsity": {"type": "linear", "init": 0.0, "slope": 0.2},
+        "schedule": {"type": "linear", "init": 0.0, "slope": 0.2},
         "update": {"freq": 1},
         "init_method": "topk",
     },

@@ -41,6 +41,10 @@ T5: Final[Config] = {
 PAIRS: Final = ["input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask",
                 "labels"]  # fmt: skip
 CHANGES: Final[Config] = {"freq": 5, "stop": 40}
+RIGL: Final[Config] = {
+    "algorithm": "rigl", "sparsity": 0.5, "drop_fraction": 0.3, "update": CHANGES,
+}  # fmt: skip
+COSINE: Final[Config] = {"type": "cosine", "init": 0.3, "half_period": 40}
 
 
 def config(model: Config = GPT, **init: Any) -> Config:
@@ -79,14 +83,8 @@ VARIANTS: Final[dict[str, Config]] = {
             "update": CHANGES,
         }
     ),
-    "rigl": config(
-        sparsity={
-            "algorithm": "rigl",
-            "sparsity": 0.5,
-            "drop_fraction": {"type": "cosine", "init": 0.3, "half_period": 40},
-            "update": CHANGES,
-        }
-    ),
+    "rigl": config(sparsity=RIGL),
+    "rigl_cosine": config(sparsity=RIGL | {"drop_fraction": COSINE}),
     "mup": config(MUP),
     "moe": config(MIXTRAL),
     "llama": config(LLAMA),

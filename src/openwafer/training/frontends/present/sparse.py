@@ -253,6 +253,9 @@ def _completed(group: Mapping[str, Any]) -> dict[str, Any]:
     found["algorithm"] = str(found["algorithm"]).lower()
     if found["algorithm"] != "static":
         found.setdefault("update", {"freq": 1})
+    # So the vendor's own examples of GMP call it. With both of them, the second is refused.
+    if found.get("sparsity") is None and "schedule" in found:
+        found["sparsity"] = found.pop("schedule")
     return {name: value for name, value in found.items() if value is not None}
 
 
