@@ -30,3 +30,5 @@ def test_an_outlook_is_a_line_for_each_number_of_tokens() -> None:
     lines = FabricReport(5, 10, "wse3", (PRODUCT,), outlook=outlook).table().splitlines()
     assert lines[-3].split("  ")[0] == "tokens of a PE"
     assert lines[-1].split() == ["8", "800", "(10.0%)", "800", "(1.0%)"]
+    part = FabricReport(5, 10, "wse3", (PRODUCT,), outlook=outlook[:1] + outlook[2:])
+    assert part.table().splitlines()[-1].split() == ["8", "-", "800", "(1.0%)"]

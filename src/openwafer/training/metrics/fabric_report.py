@@ -187,10 +187,15 @@ class FabricReport:
         sizes = list(dict.fromkeys((one.rows, one.columns, one.generation) for one in self.outlook))
         titles = (f"{rows} x {columns} PEs of {name}" for rows, columns, name in sizes)
         rows = [("tokens of a PE", *titles)]
-        for tokens in dict.fromkeys(one.tokens for one in self.outlook):
-            found = (one for one in self.outlook if one.tokens == tokens)
-            cells = (f"{one.cycles:,} ({one.utilisation:.1%})" for one in found)
-            rows.append((str(tokens), *cells))
+        cells = {
+            (one.rows, one.columns, one.generation, one.tokens): f"{one.cycles:,} "
+            f"({one.utilisation:.1%})"
+            for one in self.outlook
+        }
+        rows += [
+            (str(tokens), *(cells.get((*size, tokens), "-") for size in sizes))
+            for tokens in sorted({one.tokens for one in self.outlook})
+        ]
         return ["predicted cycles of all products with weights, and multiply-adds:", *_table(rows)]
 
 
