@@ -1,0 +1,1 @@
+"""Proteins, with hidden amino acids."""
