@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.training.frontends.estimator.cs_estimator import (
     CerebrasEstimator,
     EstimatorSpec,
@@ -85,3 +86,13 @@ def test_a_run_over_tf_data_that_was_cut_off_has_the_bits_of_an_unbroken_one(
     assert after.seen == expected.seen[2:]
     for name in whole.get_variable_names():
         assert np.array_equal(found.get_variable_value(name), whole.get_variable_value(name))
+
+
+def test_a_model_function_of_tensorflows_layers_is_told_what_to_write(tmp_path: Path) -> None:
+    def of_keras(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        loss = tf.reduce_mean(tf.keras.layers.Dense(1)(features["x"].numpy()))
+        return EstimatorSpec(mode, loss=loss, train_op=tf.keras.optimizers.Adam())
+
+    with pytest.raises(OpenwaferError, match="EagerTensor as its loss") as caught:
+        CerebrasEstimator(of_keras, tmp_path).train(of_arrays)
+    assert "write model_fn in torch, or in Keras 3 with KERAS_BACKEND=torch" in str(caught.value)

@@ -127,5 +127,15 @@ def _require_scalar(loss: object, where: str) -> None:
     raise error(
         "estimator-loss",
         f"{where} returned a {type(loss).__name__}{shape} as its loss",
-        help="return one number in a torch tensor, as loss.mean() is",
+        help=remedy_for(loss, "return one number in a torch tensor, as loss.mean() is"),
+    )
+
+
+def remedy_for(value: object, remedy: str) -> str:
+    """What to do about a value: another remedy where TensorFlow has computed it."""
+    if type(value).__module__.partition(".")[0] != "tensorflow":
+        return remedy
+    return (
+        "write model_fn in torch, or in Keras 3 with KERAS_BACKEND=torch: what TensorFlow's own "
+        "layers compute has no weights that could stream"
     )

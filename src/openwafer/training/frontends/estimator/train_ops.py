@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from openwafer.diagnostics import error
+from openwafer.training.frontends.estimator.spec import remedy_for
 
 __all__ = ["TrainOp"]
 
@@ -73,6 +74,9 @@ def _steps(train_op: Any, where: str) -> Iterator[Optimizer | LRScheduler]:
         raise error(
             "estimator-train-op",
             f"{where} returned a {type(train_op).__name__} as its train_op",
-            help="return an optimizer of torch, or a list of optimizers and of torch's "
-            "learning-rate schedulers",
+            help=remedy_for(
+                train_op,
+                "return an optimizer of torch, or a list of optimizers and of torch's "
+                "learning-rate schedulers",
+            ),
         )
