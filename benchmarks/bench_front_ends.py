@@ -209,6 +209,7 @@ def in_lightning(args: argparse.Namespace, end_step: EndStep) -> None:
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
+        enable_model_summary=False,
     )
     trainer.fit(Module(), DataLoader(samples(args.steps), batch_size=4))
 

@@ -26,6 +26,12 @@ def test_the_next_node_gets_the_number_that_is_told() -> None:
     assert node._sequence_nr() == expected  # noqa: SLF001
 
 
+def test_the_innermost_function_mode_is_known() -> None:
+    assert names.current_function_mode() is None
+    with TorchFunctionMode(), TorchFunctionMode() as inner:
+        assert names.current_function_mode() is inner
+
+
 def test_recording_is_switched_without_a_context() -> None:
     names.set_grad_enabled(False)
     try:

@@ -72,6 +72,8 @@ num_dispatch_modes: Final = _len_torch_dispatch_stack
 set_dispatch_mode: Final = _set_dispatch_mode
 unset_dispatch_mode: Final = _unset_dispatch_mode
 DispatchModeKey: Final = _TorchDispatchModeKey
+# Of function modes: the innermost one; None outside of all.
+current_function_mode: Final[Any] = torch.overrides._get_current_function_mode
 # An implementation of an operator that ends with its context; `torch.library.Library` stays.
 scoped_library: Final = torch.library._scoped_library
 

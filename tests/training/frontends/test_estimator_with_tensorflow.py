@@ -90,7 +90,8 @@ def test_a_run_over_tf_data_that_was_cut_off_has_the_bits_of_an_unbroken_one(
 
 def test_a_model_function_of_tensorflows_layers_is_told_what_to_write(tmp_path: Path) -> None:
     def of_keras(features: Any, labels: Any, mode: str) -> EstimatorSpec:
-        loss = tf.reduce_mean(tf.keras.layers.Dense(1)(features["x"].numpy()))
+        guesses = tf.keras.layers.Dense(1)(features["x"].numpy())[:, 0]
+        loss = tf.reduce_mean(guesses - labels.numpy())
         return EstimatorSpec(mode, loss=loss, train_op=tf.keras.optimizers.Adam())
 
     with pytest.raises(OpenwaferError, match="EagerTensor as its loss") as caught:

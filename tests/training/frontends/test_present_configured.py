@@ -69,6 +69,7 @@ def test_groups_differ_by_decay_and_by_the_factor_of_their_rate() -> None:
     optimizer = optimizer_of(Decoder(), **params)
     found = [(g["weight_decay"], len(g["params"])) for g in optimizer.param_groups]
     assert found == [(0.5, 1), (0.0, 3)]
+    assert not any("tags" in group for group in optimizer.param_groups)  # no file could hold a set
     rates = rates_of(optimizer, 1.0, 1, params["adjust_learning_rate"])
     assert rates == [[pytest.approx(0.1), 1.0]]
 

@@ -1,13 +1,17 @@
 """A step that calls other operators than the first one is told once, with its line."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from openwafer.training.frontends.present import cstorch
+from openwafer.training.frontends.present.step_watch import StepWatch
+from openwafer.training.torch_private import current_function_mode
 from tests.training.frontends.present_scripts import PresentScript, adamw, executor_of
 from tests.training.frontends.session_scripts import clip
 
@@ -123,3 +127,24 @@ def test_batches_of_int32_stay_so_and_losses_take_them_as_labels(loss_of: Any) -
     assert seen == [torch.int32, torch.int64]
     with pytest.raises(RuntimeError, match="Int"):
         loss_of(torch.ones(1, 2), torch.zeros(1, dtype=torch.int32))
+
+
+class Passing(TorchFunctionMode):
+    """A mode of a script."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("mode", "inside"), [(nullcontext, type(None)), (Passing, Passing)])
+def test_nothing_is_watched_inside_the_model(mode: Any, inside: type) -> None:
+    script, innermost = Script(), list[type]()
+    script.model.register_forward_hook(lambda *_: innermost.append(type(current_function_mode())))
+
+    def step(batch: Tensor) -> None:
+        with mode():
+            script.model(batch)
+        innermost.append(type(current_function_mode()))
+
+    script.run(step)
+    assert innermost == [inside, StepWatch] * 3

@@ -51,7 +51,7 @@ def configure_param_groups(
     ]
     groups = param_groups(model, float(optimizer_params.get("weight_decay") or 0.0), tagged)
     for group in groups:
-        for tag in group.get("tags", ()):
+        for tag in group.pop("tags", ()):
             group["adjust_learning_rate"] = float(factors[tag])
     return groups
 

@@ -14,6 +14,7 @@ from openwafer.training.frontends.loop.loop import StreamedLoop
 from openwafer.training.frontends.present import backends
 from openwafer.training.frontends.present.loader import DataLoader
 from openwafer.training.frontends.present.rates import RateTracker
+from openwafer.training.frontends.present.step_watch import StepWatch
 from openwafer.training.frontends.scripts.batches import losses_take_int32
 from openwafer.training.frontends.scripts.program import kind_of
 
@@ -194,6 +195,20 @@ class DataExecutor:
     def _leave(self) -> None:
         self.backend.executor = None
         self.backend.closures.forget()
+
+    @contextmanager
+    def watched_by(self, watch: StepWatch) -> Iterator[None]:
+        """Context of a step whose calls around the model are watched."""
+        model = self.backend.program.model
+        assert model is not None
+        before = model.register_forward_pre_hook(watch.pause, prepend=True)
+        behind = model.register_forward_hook(watch.resume, always_call=True)
+        try:
+            with watch:
+                yield
+        finally:
+            before.remove()
+            behind.remove()
 
     def require_planned(self) -> None:
         """Refuse a step that has not called the model that streams.

@@ -1,8 +1,8 @@
 """Tells where a traced step calls other operators than the first time.
 
 A machine records a step once and repeats it; here a step runs each time, so that what differs then
-would differ from such a machine's results, too. What a model does inside is its own: seen is what a
-step calls around it, and with which shapes.
+would differ from such a machine's results, too. What a model does inside is its own, and nothing is
+paid for it: seen is what a step calls around it, and with which shapes.
 """
 
 import inspect
@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 import openwafer
 from openwafer.diagnostics import Diagnostic, Severity, tell
+from openwafer.training.torch_private import current_function_mode
 
 _TORCHS: Final = str(Path(torch.__file__).parent)
 # A stream takes the place of what optimizers do, from the first forward on.
@@ -55,6 +56,22 @@ class StepWatch(TorchFunctionMode):
         self._seen: list[_Call] = []
         self._place = ""
         self._is_told = False
+        self._num_pauses = 0
+        self._is_away = False
+
+    def pause(self, *_: object) -> None:
+        """See nothing until :meth:`resume`; what a script has put above it stays in its place."""
+        self._num_pauses += 1
+        if self._num_pauses == 1 and current_function_mode() is self:
+            self._is_away = True
+            self.__exit__(None, None, None)
+
+    def resume(self, *_: object) -> None:
+        """See again what is called, when as often called as :meth:`pause`."""
+        self._num_pauses -= 1
+        if self._num_pauses == 0 and self._is_away:
+            self._is_away = False
+            self.__enter__()  # type: ignore[no-untyped-call]
 
     def __torch_function__(
         self,

@@ -84,7 +84,7 @@ def trace(step_fn: Callable[P, T]) -> Callable[P, T]:
         if executor is None:
             return step_fn(*args, **kwargs)
         if executor.backend.is_csx:
-            with watch:
+            with executor.watched_by(watch):
                 found = step_fn(*args, **kwargs)
             watch.compare()
         else:
