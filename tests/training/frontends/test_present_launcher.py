@@ -49,11 +49,13 @@ import torch
 import cerebras.pytorch as cstorch
 from cerebras.pytorch.core.annotation import AnnotationMode, create_annotation
 from cerebras.pytorch.lib import cerebras_pytorch_lib
-from cerebras.pytorch.nn.functional import one_hot
+from cerebras.pytorch.nn.functional import one_hot, sparse_act_matmul
 from cerebras.pytorch.utils.kernel import kernel_annotater
 from cerebras.pytorch.utils.utils import make_param_filter
 
 assert one_hot(torch.tensor([2]), 3).tolist() == [[0, 0, 1]]
+rows = sparse_act_matmul(torch.ones(2, 3), torch.tensor([1, 0]), torch.full((1, 3), 2.0))
+assert rows.tolist() == [[6], [0]]
 is_weight = make_param_filter(["*.[!1].weight", "head"])
 assert [is_weight(name, None) for name in ("a.0.weight", "a.1.weight", "a.head")] == [1, 0, 0]
 assert cstorch.amp.get_floating_point_dtype_str() == "float32" and cstorch.current_pol() == 0

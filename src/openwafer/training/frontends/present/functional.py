@@ -2,10 +2,24 @@
 
 import torch
 
-__all__ = ["one_hot"]
+__all__ = ["one_hot", "sparse_act_matmul"]
 
 
 def one_hot(array: torch.Tensor, num_classes: int) -> torch.Tensor:
     """Ones of int32 at the places that `array` names along a new last dim of `num_classes`."""
     zeros = torch.zeros(*array.shape, num_classes, device=array.device, dtype=torch.int32)
     return zeros.scatter_(-1, array.long().unsqueeze(-1), 1)
+
+
+def sparse_act_matmul(
+    input_value: torch.Tensor,
+    input_mask: torch.Tensor,
+    weight: torch.Tensor,
+    dense_capacity: int | None = None,
+) -> torch.Tensor:
+    """Rows [..., tokens, in] times a weight [out, in], 0 where the mask [..., tokens] is 0.
+
+    `dense_capacity`, the most rows that a mask has, is for the vendor's compiler.
+    """
+    product = torch.nn.functional.linear(input_value, weight)
+    return product * input_mask.unsqueeze(-1).to(product.dtype)
