@@ -4,14 +4,12 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.fabric import NO_PORTS, Edge, Passed, Simulator, SimulatorOptions, Transport
 from openwafer.sdk.fabric.host_links import HostLinks
 from openwafer.sdk.program.image import QueueBinding
 from tests.sdk.fabric.python_code import Pe, PythonCode, Task, fabin, fabout, image, mem1d, program
-from tests.sdk.fabric.random_machines import Machine, machines, trace_of
 from tests.sdk.fabric.test_edge import ports, rows_of, stream
 
 FROM_HOST, TO_HOST = 5, 6
@@ -120,13 +118,3 @@ def test_a_slow_core_holds_up_the_link() -> None:
     simulator = in_a_row(slow, 1)
     cycles_of(simulator, [np.arange(NUM_WORDS)])
     assert entered(simulator).cycles > 20 * (NUM_WORDS - 8)
-
-
-@pytest.mark.slow
-@settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
-@given(machine=machines())
-def test_random_machines_get_and_send_the_same_words(machine: Machine) -> None:
-    ideal, edge = (
-        trace_of(machine, SimulatorOptions(max_cycles=100_000, transport=one)) for one in Transport
-    )
-    assert (ideal.memory, ideal.to_host) == (edge.memory, edge.to_host)
