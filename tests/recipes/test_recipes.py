@@ -27,7 +27,8 @@ SMALLER = (
     "trace_steps=[]",
 )
 GPT2 = "model.config={n_embd: 16, n_layer: 1, n_head: 2, n_positions: 32}"
-LLAMA = "hidden_size: 16, intermediate_size: 24, num_hidden_layers: 1, num_attention_heads: 2"
+LAYER = "hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2"
+LLAMA = f"intermediate_size: 24, {LAYER}"
 T5 = "d_model: 16, d_kv: 8, d_ff: 24, num_layers: 1, num_heads: 2, decoder_start_token_id: 0"
 BTLM = "hidden_size: 16, mlp_size: 24, num_layers: 1, num_heads: 2"
 ROUTED = "hidden_size: 16, num_heads: 2"
@@ -44,10 +45,13 @@ SIZES = {
     "gpt": (GPT2, "base={n_embd: 8, n_head: 1}"),
     "depths": (f"model.kwargs={{vocab_size: 300, {ROUTED}, num_layers: 2}}",),
     "halting": (f"model.kwargs={{vocab_size: 300, {ROUTED}, most_calls: 2}}",),
+    "bloom": ("model.config={hidden_size: 16, n_layer: 1, n_head: 2}",),
+    "falcon": (f"model.config={{{LAYER}, multi_query: true}}",),
     "llama": (f"model.config={{{LLAMA}}}",),
     "mistral": (f"model.config={{{LLAMA}, num_key_value_heads: 1, sliding_window: 8}}",),
     "long": (f"model={{kind: reference-gpt, {LONG}}}",),
     "mixtral": (f"model.config={{{LLAMA}, num_key_value_heads: 1, num_local_experts: 2}}",),
+    "neox": (f"model.config={{{LLAMA}}}",),
     "starcoder": (GPT2,),
     "t5": (f"model.config={{{T5}}}", "data.span_corruption.mean_length=8"),
 }
