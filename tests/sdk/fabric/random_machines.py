@@ -7,6 +7,7 @@ so that it shrinks: the first choice of everything is the plainest.
 """
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -112,6 +113,31 @@ def random_machine(random: Random) -> Machine:
     for color in range(8, 8 + random.randint(0, 3)):
         machine = _with_stream(random, machine, color, used)
     return machine
+
+
+def untimed_machine(random: Random) -> Machine:
+    """One whose words do not depend on when others come.
+
+    Each color has one sender, which sends by one operation, and one receiver of its own in each PE.
+    Nothing switches, filters or ends a stream. How often tasks run still depends on time, as a task
+    that is activated twice before it starts runs once.
+    """
+    arch = random.choice(list(Arch))
+    width, height = random.randint(1, 5), random.randint(1, 5)
+    drafts = {(x, y): Draft() for y in range(height) for x in range(width)}
+    for color in random.sample(range(6), random.randint(0, 3)):
+        _add_color(random, drafts, color)
+    for place in random.sample(list(drafts), random.randint(1, len(drafts))):
+        _connect_host(drafts[place])
+    for draft in drafts.values():
+        words = Counter[int]()
+        for send in draft.sends:
+            words[send.color] += send.what * (send.kind != "control")
+        draft.sends = [Send(color, "words", length) for color, length in words.items()]
+        draft.routes = {
+            color: ColorConfig(config.rx, config.tx) for color, config in draft.routes.items()
+        }
+    return Machine(arch, width, height, drafts)
 
 
 @st.composite

@@ -1,15 +1,22 @@
 """Copies and streams of the host share links at the edge, at their rates."""
 
 from collections.abc import Generator, Sequence
+from random import Random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.fabric import NO_PORTS, Edge, Passed, Simulator, SimulatorOptions, Transport
 from openwafer.sdk.fabric.host_links import HostLinks
 from openwafer.sdk.program.image import QueueBinding
+from tests.examples import examples
+from tests.sdk.fabric import random_code
 from tests.sdk.fabric.python_code import Pe, PythonCode, Task, fabin, fabout, image, mem1d, program
+from tests.sdk.fabric.random_machines import Machine, build, untimed_machine
 from tests.sdk.fabric.test_edge import ports, rows_of, stream
 
 FROM_HOST, TO_HOST = 5, 6
@@ -118,3 +125,27 @@ def test_a_slow_core_holds_up_the_link() -> None:
     simulator = in_a_row(slow, 1)
     cycles_of(simulator, [np.arange(NUM_WORDS)])
     assert entered(simulator).cycles > 20 * (NUM_WORDS - 8)
+
+
+def words_of(machine: Machine, transport: Transport) -> tuple[str, object, object]:
+    """How a run ends, and what each PE has received and has sent to the host."""
+    simulator, _code = build(machine, SimulatorOptions(max_cycles=100_000, transport=transport))
+    end, color, places = "", random_code.TO_HOST, list(machine.drafts)
+    try:
+        # Threads go on behind a command.
+        simulator.run_until_idle(100_000)
+        simulator.run_until_command_done()
+    except OpenwaferError as stop:
+        end = str(stop).partition(" at cycle")[0]
+    received = [simulator.read(*place, random_code.TARGETS, 900).tolist() for place in places]
+    numbers = [simulator.num_collected(color, *place) for place in places]
+    sent = [simulator.take(color, *place, n) for place, n in zip(places, numbers, strict=True)]
+    # Several threads of a PE send there.
+    return end, received, [sorted(words.tolist()) for words in sent]
+
+
+@examples(100, by_default=10)
+@given(st.randoms(use_true_random=False))
+def test_no_word_is_lost_doubled_or_reordered_by_links(random: Random) -> None:
+    machine = untimed_machine(random)
+    assert words_of(machine, Transport.EDGE) == words_of(machine, Transport.IDEAL)

@@ -202,3 +202,15 @@ def test_what_cannot_be_compressed_is_refused() -> None:
         kernels.compress(np.ones(4), (2, 2), 0.1)
     with pytest.raises(OpenwaferError, match="1 of the 4 values of the matrix are infinite"):
         kernels.compress(np.array([[1, 2], [np.inf, 0]]), (2, 2), 0.1)
+    with pytest.raises(OpenwaferError, match="with tolerance nan"):
+        kernels.compress(np.eye(4), (2, 2), np.nan)
+    with pytest.raises(
+        OpenwaferError, match=r"2 of the 4 values of u of tile \(0, 0\) are infinite"
+    ):
+        kernels.compress(np.eye(4) * 1e200, (2, 2), 0.1)
+
+
+@pytest.mark.parametrize("size", [np.float32(1e30), np.float32(1e-30), np.float16(6e4)])
+def test_ranks_do_not_depend_on_the_size_of_numbers(size: np.floating) -> None:
+    matrix = np.diag([1, 1, 0.5, 0.001]).astype(size.dtype) * size
+    assert kernels.compress(matrix, (2, 2), 0.01).ranks.tolist() == [[2, 0], [0, 1]]

@@ -129,6 +129,7 @@ def test_a_bound_is_infinite_where_f16_may_overflow() -> None:
     values = np.full((1, 1), 20_000, np.float16)
     assert np.isfinite(plan.error_bound(values, 1)).all()
     assert np.isinf(plan.error_bound(values, 2)).all()
+    assert np.isinf(plan.error_bound(values, 2000)).all()
 
 
 def difference_from_plan(plan: StencilPlan, steps: int) -> float:

@@ -194,9 +194,9 @@ def compress(matrix: NDArray[Any], tile: tuple[int, int], tolerance: float) -> L
         tolerance: of the Frobenius norm, 0 or more.
 
     Raises:
-        OpenwaferError: it is no matrix, or its numbers are none.
+        OpenwaferError: it is no matrix, or its numbers are none or beyond float32.
     """
-    if matrix.ndim != 2 or min(*matrix.shape, *tile) < 1 or tolerance < 0:
+    if matrix.ndim != 2 or min(*matrix.shape, *tile) < 1 or not tolerance >= 0:
         raise error(
             "kernel-shape",
             f"a matrix of the shape {matrix.shape} in tiles of {tile}, with tolerance {tolerance}",
@@ -205,17 +205,23 @@ def compress(matrix: NDArray[Any], tile: tuple[int, int], tolerance: float) -> L
     check_finite("the matrix", matrix)
     dtype = np.complex64 if np.iscomplexobj(matrix) else np.float32
     down, along = (range(0, n, step) for n, step in zip(matrix.shape, tile, strict=True))
-    allowed = tolerance * float(np.linalg.norm(matrix)) / np.sqrt(len(down) * len(along))
+    # In parts of the largest number, as squares of all may overflow.
+    wide = _wide(matrix)
+    largest = float(np.abs([wide.real, wide.imag]).max()) or 1.0
+    norm = float(np.linalg.norm(wide / largest))
+    allowed = tolerance * norm / np.sqrt(len(down) * len(along))
     u: list[list[NDArray[Any]]] = [[] for _ in down]
     v: list[list[NDArray[Any]]] = [[] for _ in down]
     for row, y in enumerate(down):
         for x in along:
             left, values, right = np.linalg.svd(
-                _wide(matrix[y : y + tile[0], x : x + tile[1]]), full_matrices=False
+                wide[y : y + tile[0], x : x + tile[1]], full_matrices=False
             )
-            tails = np.sqrt(np.cumsum(values[::-1] ** 2))[::-1]
+            tails = np.sqrt(np.cumsum((values[::-1] / largest) ** 2))[::-1]
             rank = int((tails > allowed).sum())
-            u[row].append((left[:, :rank] * values[:rank]).astype(dtype))
+            with np.errstate(over="ignore"):
+                # What becomes infinite is refused with its tile.
+                u[row].append((left[:, :rank] * values[:rank]).astype(dtype))
             v[row].append(right[:rank].conj().T.astype(dtype))
     rows, columns = matrix.shape
     return LowRankTiles((rows, columns), tile, u, v)
