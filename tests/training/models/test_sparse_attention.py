@@ -49,6 +49,18 @@ def test_it_is_dense_attention_under_its_mask(name: str, num_queries: int) -> No
     torch.testing.assert_close(*gradients)
 
 
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 4), (torch.float64, 8)])
+def test_values_of_another_size_and_doubles_are_exact(dtype: torch.dtype, size: int) -> None:
+    tensors = [drawn(2, seed).detach().to(dtype).requires_grad_() for seed in range(3)]
+    query, key, value = tensors
+    found = sparse_attention(pattern_of("blocks-16-2-1"), query, (key, value[..., :size]))
+    mask = mask_of("blocks-16-2-1")
+    expected = F.scaled_dot_product_attention(query, key, value[..., :size], attn_mask=mask)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(out.square().sum(), tensors) for out in (found, expected)]
+    torch.testing.assert_close(*gradients)
+
+
 @pytest.mark.parametrize("name", SEES)
 def test_padding_is_hidden_besides(name: str) -> None:
     query, key, value = drawn(2, 0), drawn(2, 1), drawn(2, 2)

@@ -85,7 +85,7 @@ class AttentionInParts(torch.autograd.Function):
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, pattern: Pattern, scale: float | None
     ) -> Tensor:
         """Join what the parts gather."""
-        out = torch.zeros_like(query, dtype=torch.float32)
+        out = torch.zeros_like(query, dtype=torch.promote_types(query.dtype, torch.float32))
         sums = out.new_full(query.shape[:2], -torch.inf)
         for part in parts_of(pattern, query.shape[1]):
             own, its = cpu_attention(

@@ -3,8 +3,8 @@
 A pattern says which keys a block of queries sees. Torch's attention is called over those keys
 alone, so that work, and what is kept for the backward, grow with the pattern and not with tokens x
 tokens. On a CPU :mod:`.attention_in_parts` does it in fewer and larger calls, where blocks see
-whole blocks, and there is no mask of the caller's and no dropout. Elsewhere each block of queries
-is a call.
+whole blocks, values have the size of queries, and there is no mask of the caller's and no dropout.
+Elsewhere each block of queries is a call.
 
 Shapes: B batch, H heads of queries, G heads of keys, Q queries, N keys, K size of one head.
 """
@@ -126,9 +126,12 @@ def _is_for_parts(query_BHQK: Tensor, key_value: tuple[Tensor, Tensor], dropout_
     # Autocast casts what torch's own attention takes, and does not look into functions.
     is_cast = torch.is_autocast_enabled("cpu")
     dtypes = {tensor.dtype for tensor in tensors}
+    # Values may have another size of head, as in DeepSeek's models, which the kernel does not take.
+    sizes = {tensor.shape[-1] for tensor in tensors}
     return (
         all(tensor.device.type == "cpu" for tensor in tensors)
         and dropout_p == 0.0
+        and len(sizes) == 1
         and query_BHQK.shape[2] == key_value[0].shape[2]
         and dtypes == {torch.get_autocast_dtype("cpu") if is_cast else query_BHQK.dtype}
     )
