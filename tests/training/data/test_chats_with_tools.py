@@ -20,6 +20,7 @@ OUTSIDE = (
     "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
     "{% else %}{{ m.content }}{% endif %}"
 )
+OLDER = CHATML.replace("m.content", "m.content or m.function_call | tojson")
 ROW: dict[str, Any] = {
     "messages": [
         {"role": "user", "content": "what is 2 + 2?"},
@@ -122,6 +123,23 @@ def test_arguments_that_a_template_writes_by_their_names_are_not_lost(tmp_path: 
     assert learned(dataset) == ["<call>add2</call><|im_end|>\nit is four<|im_end|>\n"]
 
 
+def test_a_call_without_arguments_loses_none(tmp_path: Path) -> None:
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "now", "arguments": {}}}]}
+    template = CALLING.replace("c.function | tojson", "c.function.name")
+    dataset = prepared(save_tokenizer(tmp_path, template), [{"messages": [CHAT[0], call]}])
+    assert learned(dataset) == ["<call>now</call><|im_end|>\n"]
+
+
+def test_a_text_beside_a_call_that_a_template_leaves_out_is_told(tmp_path: Path) -> None:
+    call = {"role": "assistant", "content": "let me see", "tool_calls": [CALL]}
+    template = CALLING.replace(
+        "{{ m.content }}", "{% if not m.tool_calls %}{{ m.content }}{% endif %}"
+    )
+    assert template != CALLING
+    problem = problem_of(save_tokenizer(tmp_path, template), [{"messages": [CHAT[0], call]}])
+    assert "does not write the texts beside calls of this chat" in problem
+
+
 @pytest.mark.parametrize("content", [None, "", "let me see"])
 def test_a_call_of_the_older_form_is_told_where_the_template_leaves_it_out(
     content: str | None, tmp_path: Path
@@ -132,11 +150,29 @@ def test_a_call_of_the_older_form_is_told_where_the_template_leaves_it_out(
     assert "write each call as tool_calls: [{function: ...}]" in problem
 
 
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        (
+            OLDER.replace("m.function_call | tojson", "m.function_call.name"),
+            "the arguments of calls",
+        ),
+        (OLDER.replace("in messages", "in messages if m.role != 'function'"), "answers of tools"),
+    ],
+)
+def test_what_a_template_loses_of_the_older_form_is_told(
+    template: str, told: str, tmp_path: Path
+) -> None:
+    call = {"role": "assistant", "content": None, "function_call": CALL["function"]}
+    answer = {"role": "function", "name": "add", "content": "4"}
+    rows = [{"messages": [CHAT[0], call, answer]}]
+    assert told in problem_of(save_tokenizer(tmp_path, template), rows)
+
+
 def test_a_call_of_the_older_form_is_learned_where_the_template_writes_it(tmp_path: Path) -> None:
     call = {"role": "assistant", "content": None, "function_call": CALL["function"]}
-    template = CHATML.replace("m.content", "m.content or m.function_call | tojson")
     rows = [{"messages": [CHAT[0], call]}]
-    dataset = prepared(save_tokenizer(tmp_path, template), rows)
+    dataset = prepared(save_tokenizer(tmp_path, OLDER), rows)
     assert learned(dataset) == [f"{json.dumps(CALL['function'])}<|im_end|>\n"]
 
 

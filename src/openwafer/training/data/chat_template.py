@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +13,15 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from openwafer.diagnostics import OpenwaferError, error
-from openwafer.training.data.chats import ANSWERING, ARGUMENTS, CALLS, OLDER_CALLS, TOOLS, Chat
+from openwafer.training.data.chats import (
+    ANSWERING,
+    ARGUMENTS,
+    CALLS,
+    OLDER_CALLS,
+    TEXTS,
+    TOOLS,
+    Chat,
+)
 from openwafer.training.data.shards import TokenisedDocument
 
 _GENERATION: Final = re.compile(r"\{%-?\s*generation\s*-?%\}")
@@ -73,19 +82,12 @@ class ChatTemplate:
 
     def _require_written(self, chat: Chat, origin: str) -> None:
         """Refuse a chat with tools, calls or answers of some, which the template leaves out."""
-        marked, marks = chat.marked()
+        _, marks = chat.marked()
         if not chat.tools and not marks:
             return
-        text, written = self._text(chat), self._text(marked)
-        found = {what for mark, what in marks.items() if mark in written}
-        lost = {what for mark, what in marks.items() if mark not in written}
-        if chat.tools and TOOLS not in found and self._text(replace(chat, tools=())) == text:
-            lost.add(TOOLS)
-        # A template may write those arguments alone that the tool describes.
-        is_doubtful = ARGUMENTS in lost and ARGUMENTS not in found
-        if is_doubtful and self._text(chat.without_arguments()) != text:
-            lost.discard(ARGUMENTS)
-        for what in (TOOLS, *marks.values()):
+        text = self._text(chat)
+        lost = self._lost_of(chat, text)
+        for what in (TOOLS, *marks.values(), TEXTS):
             if what in lost:
                 raise self._lost(what, origin)
         for arguments in chat.arguments_as_text:
@@ -96,6 +98,23 @@ class ChatTemplate:
                     f"template of {self.folder} writes it in quotes, where it expects an object",
                     help="write the arguments as an object: json.loads(arguments)",
                 )
+
+    def _lost_of(self, chat: Chat, text: str) -> AbstractSet[str]:
+        """What the text of a chat does not have."""
+        marked, marks = chat.marked()
+        written = self._text(marked)
+        found = {what for mark, what in marks.items() if mark in written}
+        lost = {what for mark, what in marks.items() if mark not in written}
+        if chat.tools and TOOLS not in found and self._text(replace(chat, tools=())) == text:
+            lost.add(TOOLS)
+        # A template may write those arguments alone that the tool describes.
+        is_doubtful = ARGUMENTS in lost and ARGUMENTS not in found
+        if is_doubtful and self._text(chat.without_arguments()) != text:
+            lost.discard(ARGUMENTS)
+        textless = chat.without_texts()
+        if textless != chat and self._text(textless) == text:
+            lost.add(TEXTS)
+        return lost
 
     def _lost(self, what: str, origin: str) -> OpenwaferError:
         return error(

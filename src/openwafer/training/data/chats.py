@@ -24,8 +24,9 @@ TOOLS: Final = "tools"
 CALLS: Final = "calls of tools"
 ARGUMENTS: Final = "arguments of calls"
 OLDER_CALLS: Final = f"calls in {_OLDER_CALL}"
-_TOOL: Final = "tool"
-"""Role of the messages that a tool has answered."""
+TEXTS: Final = "texts beside calls"
+_ANSWERED: Final = ("tool", "function")
+"""Roles of the messages that a tool has answered, the older one last."""
 ANSWERING: Final = "assistant"
 """Role of the messages that a model learns to write."""
 
@@ -70,6 +71,10 @@ class Chat:
     def without_arguments(self) -> "Chat":
         """The chat, whose calls have no arguments."""
         return replace(self, messages=tuple(_without_arguments(one) for one in self.messages))
+
+    def without_texts(self) -> "Chat":
+        """The chat, whose messages with calls have no text beside them."""
+        return replace(self, messages=tuple(_without_text(one) for one in self.messages))
 
 
 @dataclass(frozen=True)
@@ -148,12 +153,10 @@ def _function_of(call: object) -> Mapping[str, Any]:
 def _marked(message: Mapping[str, Any], marks: dict[str, str]) -> Mapping[str, Any]:
     found = dict(message)
     if calls := message.get(_CALLS):
-        found[_CALLS] = [
-            _with_arguments_marked(_with_name_marked(one, marks, CALLS), marks) for one in calls
-        ]
-    if _OLDER_CALL in message:
-        found[_OLDER_CALL] = _with_name_marked(message[_OLDER_CALL], marks, OLDER_CALLS)
-    if message["role"] == _TOOL:
+        found[_CALLS] = [_with_call_marked(one, marks, CALLS) for one in calls]
+    if older := message.get(_OLDER_CALL):
+        found[_OLDER_CALL] = _with_call_marked(older, marks, OLDER_CALLS)
+    if message["role"] in _ANSWERED:
         found["content"] += _new_mark(marks, "answers of tools")
     return found
 
@@ -162,6 +165,12 @@ def _new_mark(marks: dict[str, str], what: str) -> str:
     mark = f"_mark_{len(marks)}_"
     marks[mark] = what
     return mark
+
+
+def _with_call_marked(
+    call: Mapping[str, Any], marks: dict[str, str], what: str
+) -> Mapping[str, Any]:
+    return _with_arguments_marked(_with_name_marked(call, marks, what), marks)
 
 
 def _with_name_marked(
@@ -174,6 +183,8 @@ def _with_name_marked(
 
 def _with_arguments_marked(call: Mapping[str, Any], marks: dict[str, str]) -> Mapping[str, Any]:
     arguments = _function_of(call).get("arguments")
+    if not arguments:
+        return call  # nothing to lose
     if isinstance(arguments, str):
         return _changed(call, arguments=arguments + _new_mark(marks, ARGUMENTS))
     if isinstance(arguments, dict):
@@ -182,13 +193,22 @@ def _with_arguments_marked(call: Mapping[str, Any], marks: dict[str, str]) -> Ma
 
 
 def _without_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    calls = [
-        _changed(one, arguments="" if isinstance(_function_of(one)["arguments"], str) else {})
-        if "arguments" in _function_of(one)
-        else one
-        for one in message.get(_CALLS) or ()
-    ]
-    return {**message, _CALLS: calls} if calls else message
+    found = dict(message)
+    if calls := message.get(_CALLS):
+        found[_CALLS] = [_call_alone(one) for one in calls]
+    if older := message.get(_OLDER_CALL):
+        found[_OLDER_CALL] = _call_alone(older)
+    return found
+
+
+def _without_text(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    is_call = message.get(_CALLS) or message.get(_OLDER_CALL)
+    return {**message, "content": ""} if is_call and message.get("content") else message
+
+
+def _call_alone(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    arguments = _function_of(call).get("arguments")
+    return _changed(call, arguments="" if isinstance(arguments, str) else {}) if arguments else call
 
 
 def _changed(call: Mapping[str, Any], **other: Any) -> Mapping[str, Any]:
