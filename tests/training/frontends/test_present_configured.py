@@ -118,3 +118,18 @@ def test_only_the_latest_checkpoints_are_kept(tmp_path: Path) -> None:
     for step in range(3):
         cstorch.save({"step": step}, tmp_path / f"{step}.mdl")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.mdl", "2.mdl"]
+
+
+def test_a_checkpoint_that_was_deleted_and_saved_again_is_kept(tmp_path: Path) -> None:
+    pytest.importorskip("h5py")
+    cstorch.backend("CPU", max_checkpoints=1)
+    for step in range(2):
+        cstorch.save({"step": step}, tmp_path / "last.mdl")
+        assert cstorch.load(tmp_path / "last.mdl") == {"step": step}
+        if step == 0:
+            (tmp_path / "last.mdl").unlink()
+
+
+def test_a_backend_that_keeps_no_checkpoint_is_refused() -> None:
+    with pytest.raises(OpenwaferError, match="max_checkpoints=0"):
+        cstorch.backend("CPU", max_checkpoints=0)

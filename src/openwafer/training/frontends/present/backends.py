@@ -227,13 +227,14 @@ def backend(
 
     Raises:
         OpenwaferError: ``argument-bytes``; ``present-backend`` for another type than was made, or
-            one that is none; ``present-backend-option`` for what asks for something else;
-            ``present-executor-open``.
+            one that is none; ``present-backend-option`` for what asks for something else, or keeps
+            no checkpoint; ``present-executor-open``.
     """
     if backend_type is None:
         return _Process.backend
     known = _type_of(backend_type)
     _check_options(vendor)
+    _check_number(max_checkpoints)
     made, room = _Process.backend, Room.of(device_memory, folder)
     if made is None:
         made = _Process.backend = Backend(known, room)
@@ -272,6 +273,16 @@ def _check_options(vendor: dict[str, Any]) -> None:
             help="leave it out, or set it to False"
             if name in _REFUSED
             else did_you_mean(name, (*_UNREAD, "device_memory", "folder")),
+        )
+
+
+def _check_number(max_checkpoints: int | None) -> None:
+    if max_checkpoints is not None and max_checkpoints < 1:
+        raise error(
+            "present-backend-option",
+            f"cstorch.backend is asked for max_checkpoints={max_checkpoints!r}, which would delete "
+            "each checkpoint as it is written",
+            help="give a number from 1 on, or None to keep all",
         )
 
 

@@ -20,7 +20,8 @@ def save(state_dict: Any, checkpoint_file: PathLike) -> None:
         state_dict: such as state_dicts of model and optimizer, whose weights come from the store.
         checkpoint_file: a new file; its folder is made.
 
-    Those before it that are more than the backend's ``max_checkpoints`` are deleted.
+    Those before it that are more than the backend's ``max_checkpoints`` are deleted, the oldest
+    first.
 
     Raises:
         OpenwaferError: ``present-checkpoint-exists``, and what :func:`mdl_files.write` raises.
@@ -37,7 +38,9 @@ def save(state_dict: Any, checkpoint_file: PathLike) -> None:
         mdl_files.write(temporary, state_dict)
     if (backend := backends.running()) is not None:
         written, most = backend.checkpoints, backend.max_checkpoints
-        written.append(path)
+        # A script may have deleted one and saved it again, or go to another folder.
+        path = path.absolute()
+        written[:] = [*(one for one in written if one != path), path]
         while most is not None and len(written) > most:
             written.pop(0).unlink(missing_ok=True)
 
