@@ -50,10 +50,10 @@ def test_operands_of_f16_leave_twice_the_room_of_f32() -> None:
     assert wider.buffer_bytes - mixed.buffer_bytes == 4 * (2 * mixed.tokens * 2 + 2 * 4)
 
 
-def test_activations_that_forwards_leave_are_refused_by_the_plan_where_they_find_no_room() -> None:
+def test_a_plan_warns_where_activations_as_torch_keeps_them_find_no_room() -> None:
     fabric = Fabric(FabricOptions(rows=2, columns=2, host=("aside",)), 16)
     room = plan_resident((2, 2), 16, 1).arena_bytes
-    with pytest.raises(OpenwaferError, match=r"most of them 'mlp' .* 2 x 2 PEs have room for"):
+    with pytest.warns(UserWarning, match=r"most of them 'mlp' .* 2 x 2 PEs have room for"):
         fabric.hold({"attention": room // 2, "mlp": room // 2 + 4})
     fabric.hold({"attention": room // 2, "mlp": room // 2, "aside": room})
 

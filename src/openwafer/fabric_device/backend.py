@@ -1,5 +1,6 @@
 """The backend of a device that is a simulated wafer: its kernels, and what their layers may be."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -108,11 +109,9 @@ class Fabric:
     def hold(self, activation_bytes: Mapping[str, int]) -> None:
         """See :class:`~openwafer.training.stream.device.layer_backend.LayerBackend`.
 
-        What torch keeps is the least that the wafer does, which has zeros of padded features and
-        tokens beside it, and what layers need while they are computed.
-
-        Raises:
-            OpenwaferError: ``kernel-memory``, the arenas of all PEs have less room.
+        It warns where all PEs have less room, and the run goes on: the wafer may need less, as it
+        does not keep the input of an RMS norm and the host keeps what torch computes between
+        layers, or more, for padded features and tokens and while layers are computed.
         """
         if self._num_tokens is None:
             return
@@ -125,13 +124,13 @@ class Fabric:
         needed, room = sum(held.values()), plan.arena_bytes
         if needed > room:
             most = max(held, key=lambda layer: held[layer])
-            raise error(
-                "kernel-memory",
-                f"forwards leave {needed:,} bytes of activations for their backward, most of them "
-                f"{most!r} with {held[most]:,}; {plan.rows} x {plan.columns} PEs have room for "
-                f"{room:,} with {plan.tokens} tokens each",
-                help="spread the model over more PEs, give fewer tokens at a time, or set "
+            warnings.warn(
+                f"torch's forwards leave {needed:,} bytes of activations for their backward, most "
+                f"of them {most!r} with {held[most]:,}; {plan.rows} x {plan.columns} PEs have room "
+                f"for {room:,} with {plan.tokens} tokens each. If the run ends for lack of memory, "
+                "spread the model over more PEs, give fewer tokens at a time, or set "
                 "activations: recompute",
+                stacklevel=2,
             )
 
     def report(self) -> FabricReport:

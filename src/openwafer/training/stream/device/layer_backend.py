@@ -72,7 +72,7 @@ class LayerBackend(Protocol):
         """
 
     def hold(self, activation_bytes: Mapping[str, int]) -> None:
-        """See that what forwards leave behind has room, when a step is planned.
+        """See whether what forwards leave behind has room, when a step is planned.
 
         Args:
             activation_bytes: of each layer that is called, for the backward, as torch keeps them.
