@@ -2,15 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 
+from openwafer.cli.recipe import make_data
 from openwafer.recipes import find_recipe
 from openwafer.training.data import Batch
+from openwafer.training.labels import IGNORED_LABEL
 from openwafer.training.metrics import load_run
 from openwafer.training.models.build import build, with_vocab_size
 from openwafer.training.session import Session
@@ -49,7 +53,11 @@ class Ours:
 
 
 def ours(name: str) -> Ours:
-    session = Session(find_recipe(name).config, [*SAME, f"name={name}"])
+    recipe = find_recipe(name)
+    if any(find_spec(package) is None for package in recipe.known.needs):
+        pytest.skip("what the recipe's data are made of is not installed")
+    make_data(recipe, SAME)
+    session = Session(recipe.config, [*SAME, f"name={name}"])
     folder = session.train().folder
     losses = [row.loss for row in load_run(folder).metrics.rows]
     dataset = prepare_data(session.config, RunFolder(folder), lambda text: None)
@@ -118,3 +126,36 @@ def test_losses_are_those_of_the_librarys_trainer(name: str) -> None:
     run = ours(name)
     found = of_trainer(run.model, of_batches(run.batches), len(run.batches[0].input_ids))
     assert run.losses == pytest.approx(found, abs=1e-5)
+
+
+def with_image(tokenizer: Any, batch: Batch, index: int) -> dict[str, Any]:
+    """An image of 8 x 8 pixels, and a text that begins with the library's tokens in its place."""
+    assert batch.attention_mask is not None
+    ids, labels, mask = (
+        part[index] for part in (batch.input_ids, batch.labels, batch.attention_mask)
+    )
+    levels = [int(name.strip("<|>")) for name in tokenizer.convert_ids_to_tokens(ids[:64])]
+    pixels = torch.tensor(levels).reshape(1, 8, 8) / 16
+
+    def behind(part: Tensor, filling: int) -> Tensor:
+        return torch.cat((torch.full((16,), filling), part[64:]))
+
+    return {
+        "input_ids": behind(ids, 320),
+        "labels": behind(labels, IGNORED_LABEL),
+        "attention_mask": behind(mask, 1),
+        "pixel_values": pixels,
+    }
+
+
+def test_losses_of_images_and_texts_are_those_of_the_librarys_trainer() -> None:
+    run = ours("llava")
+    tokenizer = transformers.AutoTokenizer.from_pretrained("runs/recipe-data/llava/tokenizer")
+    rows = [
+        with_image(tokenizer, batch, index)
+        for batch in run.batches
+        for index in range(len(batch.input_ids))
+    ]
+    model = run.model.model
+    assert isinstance(model, nn.Module)
+    assert run.losses == pytest.approx(of_trainer(model, rows, 16), abs=1e-5)

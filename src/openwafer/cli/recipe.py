@@ -11,7 +11,7 @@ from openwafer.cli.trained import tell_result
 
 if TYPE_CHECKING:
     from openwafer.recipes import Recipe
-    from openwafer.training.session import Session
+    from openwafer.training.session import RunConfig, Session
     from openwafer.training.session.config_sections import TokensConfig
 
 recipe_app = typer.Typer(
@@ -68,16 +68,24 @@ def run(
 def run_recipe(recipe: "Recipe", overrides: Sequence[str]) -> None:
     """Train a recipe in a new folder of its name, and tell its loss beside the stated one."""
     from openwafer.cli.places import free_name
-    from openwafer.training.session import Session, load_config
+    from openwafer.training.session import Session
 
-    read = load_config(recipe.config, tuple(overrides))
-    recipe.make_data(_paths_read(read.data))
-    session = Session(recipe.config, [f"name={free_name(read.folder, recipe.name)}", *overrides])
+    folder = make_data(recipe, overrides).folder
+    session = Session(recipe.config, [f"name={free_name(folder, recipe.name)}", *overrides])
     result = session.train()
     tell_result(session, result)
     _tell_loss(recipe, result.folder, _is_as_stated(overrides))
     if recipe.known.prompt is not None:
         _write_text(session, recipe.known.prompt)
+
+
+def make_data(recipe: "Recipe", overrides: Sequence[str]) -> "RunConfig":
+    """Take the data step of a recipe where its run reads what that makes; returns the config."""
+    from openwafer.training.session import load_config
+
+    config = load_config(recipe.config, tuple(overrides))
+    recipe.make_data(_paths_read(config.data))
+    return config
 
 
 def _paths_read(data: "TokensConfig") -> Iterator[str]:

@@ -3,7 +3,7 @@
 import ast
 import json
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from openwafer.training.data.sources import DataSource, SourceKind, list_files
@@ -25,12 +25,17 @@ LONGEST_ANSWER = 300
 def make(folder: Path) -> None:
     """Write chats.jsonl and the folder tokenizer."""
     chats = list(_chats())
-    lines = (json.dumps({"messages": chat}, ensure_ascii=False) for chat in chats)
-    (folder / "chats.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+    write_rows(folder / "chats.jsonl", ({"messages": chat} for chat in chats))
     texts = (message["content"] for chat in chats for message in chat)
     (folder / "tokenizer").mkdir()
     tokenizer = train_tokenizer(texts, VOCAB_SIZE, SPECIAL_TOKENS, TEMPLATE)
     tokenizer.save(folder / "tokenizer")
+
+
+def write_rows(file: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Write rows as JSON lines."""
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+    file.write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def _chats() -> Iterator[list[dict[str, str]]]:

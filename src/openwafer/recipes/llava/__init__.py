@@ -1,0 +1,1 @@
+"""Questions about images of digits."""
