@@ -13,7 +13,7 @@ from openwafer.figures import Origin
 from openwafer.planning.system_plan import Mode, plan_system
 from openwafer.planning.systems import CS2, System
 from openwafer.planning.throughput import Resource
-from openwafer.planning.throughput.passes import Pass, Setting, pass_time
+from openwafer.planning.throughput.passes import Pass, Setting, pass_time, transformer
 from openwafer.sdk.arch.timing import CLOCK_ERRORS
 from openwafer.training.metrics.fabric_report import FabricReport, LayerPass
 from openwafer.training.metrics.run_record import FABRIC_REPORT
@@ -42,7 +42,7 @@ def test_cores_take_for_each_multiply_add_what_they_took_in_the_run(run: Path) -
         pass_time(system, TASK.model, 10_000, Setting(0.3), which).by_resource[Resource.COMPUTE]
         for which in (Pass.FORWARD, Pass.ACTIVATION_GRADIENTS, Pass.WEIGHT_GRADIENTS)
     ]
-    products = 10_000 * TASK.model.forward_flops / 2 / (750 * 994 * 0.85e9)
+    products = 10_000 * TASK.model.parameters / (750 * 994 * 0.85e9)
     # 8 PEs take 1,200, 1,800 and 2,000 cycles for 4,000 multiply-adds.
     assert times == pytest.approx([products * 2.4, products * 3.6, products * 4])
 
@@ -53,7 +53,16 @@ def test_zeros_are_no_multiply_adds(run: Path) -> None:
         pass_time(system, TASK.model, 10_000, Setting(0.3, zeros)).by_resource[Resource.COMPUTE]
         for zeros in (0, 0.9)
     )
-    assert sparse / dense == pytest.approx(1 - 0.9 * TASK.model.sparse_share)
+    assert sparse / dense == pytest.approx(TASK.model.kept(0.9) / TASK.model.parameters)
+
+
+def test_attention_is_counted_once(run: Path) -> None:
+    system = with_cycles(CS2, run)
+    short, long = (
+        pass_time(system, transformer(1e6, 2, 64, length), 10_000, Setting(0.3))
+        for length in (0, 4096)
+    )
+    assert short.by_resource[Resource.COMPUTE] == long.by_resource[Resource.COMPUTE]
 
 
 def test_cycles_that_were_simulated_are_those_of_weights_that_stream(run: Path) -> None:

@@ -174,7 +174,9 @@ def _compute_seconds(
         Pass.ACTIVATION_GRADIENTS: simulated.delta,
         Pass.WEIGHT_GRADIENTS: simulated.gradient,
     }.get(which, simulated.forward)
-    products = flops / FLOPS_PER_WEIGHT * (1 - setting.sparsity * model.sparse_share)
+    # Attention and norms are in the cycles of these products, as they were in the run.
+    dense = min(flops / FLOPS_PER_WEIGHT, model.parameters * tokens)
+    products = dense - setting.sparsity * min(model.sparse_parameters * tokens, dense)
     cores = fabric.columns.value * fabric.rows.value
     return products * of_pass.value / (cores * fabric.clock.value)
 
