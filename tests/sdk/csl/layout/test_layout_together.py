@@ -39,6 +39,8 @@ fn kind(x: i16) comptime_struct {
   return .{ .id = 7 };
 }
 fn share(x: i16) f32 { if (x < 2) { return 0.5; } return 0.25; }
+var shift: i16 = 1;
+fn shifted(x: i16) i16 { if (x > 1) { return shift; } return x * shift; }
 fn add(sum: *i16, x: i16) void { if (x > 1) { sum.* += bits(x); } }
 fn refused(x: i16) i16 { @comptime_assert(bits(x) < 2, "two bits"); return x; }
 layout {
@@ -91,6 +93,10 @@ BLOCKS = {
       code(x, y, @as(i16, 4.0 * share(x) + 16.0 * share(y))); } }""",
     "a call that stores": """for (@range(i16, W)) |x| { for (@range(i16, H)) |y| {
       var sum: i16 = y; add(&sum, x); add(&sum, y); code(x, y, sum); } }""",
+    "a variable between loops": """for (@range(i16, H)) |y| {
+      for (@range(i16, 3)) |x| { code(x, y, shifted(x + y)); }
+      shift += 1;
+      for (@range(i16, 3, W, 1)) |x| { code(x, y, shifted(x - 3 + y)); } }""",
     "numbers beyond 64 bits": """for (@range(u64, W)) |x| { for (@range(i16, H)) |y| {
       const big = (x + 0xffffffffffff0000) >> 2; code(@as(i16, x), y, @as(i16, big & 0xff)); } }""",
 }

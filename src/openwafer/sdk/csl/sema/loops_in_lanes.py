@@ -43,6 +43,9 @@ def follow_in_lanes(
     if left.size > _MOST_LANES:
         return False
     mark = len(layout.deferred)
+    if not sema.num_lane_loops:
+        # Functions may read what was stored since the last loop.
+        layout.calls.results.clear()
     sema.num_lane_loops += 1
     try:
         while left.any():
