@@ -49,7 +49,7 @@ def with_cycles(system: System, run: Path) -> System:
             f"{run} has no {FABRIC_REPORT.file_name}, as a run on the simulated wafer has",
             help="give the folder of a run with streaming: {device: fabric}",
         )
-    return replace(system, fabric=replace(system.fabric, simulated=_cycles(report, run)))
+    return replace(system, simulated=_cycles(report, run))
 
 
 def _cycles(report: FabricReport, run: Path) -> SimulatedCycles:

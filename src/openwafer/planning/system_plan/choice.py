@@ -53,7 +53,7 @@ def choose(task: TrainingTask, system: System, num_systems: int) -> Choice:
     if not streamed:
         raise _too_large(task, system, num_systems)
     _require_store(task, system, num_systems)
-    if system.fabric is not None and system.fabric.simulated is not None:
+    if system.simulated is not None:
         return Choice(fastest(streamed), f"{SIMULATED}: weights stream")
     if system.fabric is not None and not task.loads:
         return Choice(fastest(streamed), f"{NO_PIPELINE}: weights stream")

@@ -218,7 +218,7 @@ def _of_step(task: TrainingTask, system: System, num_systems: int, way: Way) -> 
     yield _inferred(
         "tokens of a pass", own * task.sequence_length / time.micro_batches, "", "of one system"
     )
-    if way.mode is Mode.STREAMED and not _is_simulated(system):
+    if way.mode is Mode.STREAMED and system.simulated is None:
         weight_bytes = TAGGED_BYTES if task.sparsity else DENSE_BYTES
         balance = balance_tokens(system, system.busy_share, weight_bytes)
         yield _inferred("balance tokens", balance, "", "b eta P / (2 IO), recomputed products too")
@@ -238,11 +238,6 @@ def _of_step(task: TrainingTask, system: System, num_systems: int, way: Way) -> 
     yield _inferred("share of the peak", reached, "", "FLOPs as if dense / (peak x step)")
 
 
-def _is_simulated(system: System) -> bool:
-    """Whether cores take what was simulated, and no known share of their peak."""
-    return system.fabric is not None and system.fabric.simulated is not None
-
-
 def _of_training(
     task: TrainingTask, system: System, num_systems: int, way: Way
 ) -> Iterator[Figure]:
@@ -251,7 +246,7 @@ def _of_training(
     source = "Kaplan et al. 2020, arXiv 2001.08361, eq. 1.1 and 1.4: trained to the end"
     critical = critical_batch_tokens(task.model.parameters)
     yield _inferred("critical batch", critical, "tokens", source)
-    if way.mode is Mode.STREAMED and not _is_simulated(system):
+    if way.mode is Mode.STREAMED and system.simulated is None:
         weight_bytes = TAGGED_BYTES if task.sparsity else DENSE_BYTES
         most = most_systems_in_proportion(task.step_tokens, system, system.busy_share, weight_bytes)
         yield _inferred("systems in proportion", most, "", "tokens of a step / balance tokens")

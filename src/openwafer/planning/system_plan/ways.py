@@ -76,7 +76,7 @@ def resident_bytes(task: TrainingTask) -> float:
 def modes(system: System, num_systems: int) -> Iterator[Mode]:
     """In which so many systems could train, those first that move least."""
     if system.fabric is not None:
-        if system.fabric.simulated is None:
+        if system.simulated is None:
             yield Mode.PIPELINED
     else:
         yield Mode.RESIDENT

@@ -1,7 +1,7 @@
 """Describes a system by the figures that its speed follows from."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 from openwafer.figures import Figure
 
@@ -43,7 +43,6 @@ class Fabric:
         sum_cycles: cycles that a core spends on each partial sum, beside its products.
         ramp_cycles: cycles from a core to its router, or back.
         core_memory: bytes of one core.
-        simulated: cycles of streamed passes, where they are not to follow from published constants.
     """
 
     columns: Figure
@@ -53,7 +52,6 @@ class Fabric:
     sum_cycles: Figure
     ramp_cycles: Figure
     core_memory: Figure
-    simulated: SimulatedCycles | None = field(default=None, kw_only=True)
 
     @property
     def memory_bytes(self) -> float:
@@ -63,10 +61,7 @@ class Fabric:
     @property
     def figures(self) -> Iterator[Figure]:
         """All of them."""
-        own = (getattr(self, one.name) for one in fields(self))
-        yield from (figure for figure in own if isinstance(figure, Figure))
-        if self.simulated is not None:
-            yield from self.simulated.figures
+        return (getattr(self, field.name) for field in fields(self))
 
 
 @dataclass(frozen=True)
@@ -88,7 +83,7 @@ class Server:
     @property
     def figures(self) -> Iterator[Figure]:
         """All of them."""
-        return (getattr(self, one.name) for one in fields(self))
+        return (getattr(self, field.name) for field in fields(self))
 
 
 @dataclass(frozen=True)
@@ -112,6 +107,7 @@ class System:
         store_rate: rate of its reads and writes together, in bytes/s; None without a store.
         max_systems: most systems of a cluster; None where nobody says.
         fabric: a wafer's fabric; None for a system that computes zeros as other numbers.
+        simulated: cycles of a wafer's streamed passes; None where they follow from constants.
         server: server that holds several of them; None where nobody says.
         streams_weights: whether it can train models whose weights it does not hold.
     """
@@ -131,6 +127,7 @@ class System:
     store_rate: Figure | None = None
     max_systems: Figure | None = None
     fabric: Fabric | None = None
+    simulated: SimulatedCycles | None = None
     server: Server | None = None
     streams_weights: bool = True
 
@@ -168,7 +165,7 @@ class System:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """All that are known of it."""
-        own = [getattr(self, one.name) for one in fields(self)]
+        own = [getattr(self, field.name) for field in fields(self)]
         known = [value for value in own if isinstance(value, Figure)]
-        parts = (part for part in (self.fabric, self.server) if part is not None)
-        return (*known, *(figure for part in parts for figure in part.figures))
+        parts = (self.fabric, self.simulated, self.server)
+        return (*known, *(figure for part in parts if part is not None for figure in part.figures))

@@ -215,8 +215,7 @@ def read_system(path: PathLike) -> System:
             "ramp_cycles": ramp_cycles(),
             "core_memory": core_memory(),
         }
-        cores |= dict(_figures(content.fabric, _FABRIC_KEYS, path))
-        fabric = Fabric(*(cores[name] for name in _FABRIC_KEYS))
+        fabric = Fabric(**cores | dict(_figures(content.fabric, _FABRIC_KEYS, path)))
     server = None
     if content.server is not None:
         server = Server(**dict(_figures(content.server, _SERVER_KEYS, path)))
@@ -224,6 +223,7 @@ def read_system(path: PathLike) -> System:
         name=content.name,
         title=content.title or content.name,
         fabric=fabric,
+        simulated=None,
         server=server,
         streams_weights=content.streams_weights,
         **{"hop": usual_hop(), "forwards_again": no_recomputing()} | told,

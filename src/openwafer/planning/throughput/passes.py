@@ -165,11 +165,11 @@ def _compute_seconds(
     system: System, model: ModelShape, tokens: float, setting: Setting, which: Pass
 ) -> float:
     """Of the products: as many cycles as were simulated, or a share of the peak."""
-    flops, fabric = _flops(model, which) * tokens, system.fabric
-    if fabric is None or fabric.simulated is None or setting.is_resident:
+    flops = _flops(model, which) * tokens
+    fabric, simulated = system.fabric, system.simulated
+    if fabric is None or simulated is None or setting.is_resident:
         gain = zeros_gain(system, model, tokens, setting)
         return flops / (system.peak.value * setting.utilisation * gain)
-    simulated = fabric.simulated
     of_pass = {
         Pass.ACTIVATION_GRADIENTS: simulated.delta,
         Pass.WEIGHT_GRADIENTS: simulated.gradient,
