@@ -8,6 +8,7 @@ import pytest
 from openwafer.config import bytes_of, choice_of, path_of
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.methods.one_shot import Pruning, PruningMethod
+from openwafer.training.stream.stream_options import FabricOptions
 
 
 @pytest.mark.parametrize("size", ["2KiB", 2048, 2048.0])
@@ -37,6 +38,7 @@ def test_a_method_is_named_by_its_text() -> None:
         (lambda: path_of(3, "folder"), "folder: expected a path, found 3"),  # type: ignore[arg-type]
         (lambda: path_of(b"a", "folder"), "folder: expected a path, found b'a'"),  # type: ignore[arg-type]
         (lambda: choice_of("wand", PruningMethod, "method"), "method: no such choice: 'wand'"),
+        (lambda: FabricOptions(precision="f8"), "precision: no such choice: 'f8'"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_argument_is_told_with_its_name(

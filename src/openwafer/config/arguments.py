@@ -1,10 +1,11 @@
 """What callers in Python give: paths, sizes and choices, in each form that people write them."""
 
 import os
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from openwafer.config.byte_size import Bytes, parse_bytes
 from openwafer.diagnostics import did_you_mean, error
@@ -65,18 +66,23 @@ def choice_of(value: str, choices: type[Choice], name: str) -> Choice:
     try:
         return choices(value)
     except ValueError as cause:
-        raise error(
-            "argument-choice",
-            f"{name}: no such choice: {value!r}",
-            help=did_you_mean(str(value), list(choices)),
-        ) from cause
+        raise _no_choice(value, choices, name) from cause
+
+
+def _no_choice(value: object, known: Iterable[str], name: str) -> Exception:
+    return error(
+        "argument-choice",
+        f"{name}: no such choice: {value!r}",
+        help=did_you_mean(str(value), list(known)),
+    )
 
 
 def convert_fields(settings: object) -> None:
     """Give the fields of a dataclass the types that they name, for its ``__post_init__``.
 
     Those of type ``Path``, ``Bytes`` or an enumeration, and of unions of one of these with others,
-    which take text as that one; several paths or texts, of which one may stand alone.
+    which take text as that one; several paths or texts, of which one may stand alone. Literals
+    are refused where they are none of those that are named.
 
     Raises:
         OpenwaferError: ``argument-path``, ``argument-bytes``, ``argument-choice``,
@@ -115,4 +121,6 @@ def _converted(value: object, kind: object, name: str) -> object:
             return bytes_of(value, name)  # type: ignore[arg-type]
         if isinstance(each, type) and issubclass(each, StrEnum):
             return choice_of(value, each, name)  # type: ignore[arg-type]
+        if get_origin(each) is Literal and value not in get_args(each):
+            raise _no_choice(value, get_args(each), name)
     return value

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal
 
 import torch
 
 import openwafer
-from openwafer.config import Bytes, InvalidFieldError, convert_fields
+from openwafer.config import Bytes, convert_fields
 from openwafer.config.reading import require_positive
 from openwafer.diagnostics import error
 from openwafer.training.collectives.network_rates import NetworkRates
@@ -23,14 +22,6 @@ from openwafer.training.stream.schedule import UpdateTiming
 
 FABRIC: Final = "fabric"
 """Device that is a simulated wafer."""
-
-
-Generation = Literal["wse2", "wse3"]
-ProductPrecision = Literal["f32", "f16-f32"]
-Transport = Literal["ideal", "edge"]
-_CHOICES: Final[Mapping[str, Any]] = MappingProxyType(
-    {"generation": Generation, "precision": ProductPrecision, "transport": Transport}
-)
 
 
 @dataclass(frozen=True)
@@ -52,25 +43,16 @@ class FabricOptions:
 
     rows: int = 4
     columns: int = 4
-    generation: Generation = "wse3"
-    precision: ProductPrecision = "f32"
+    generation: Literal["wse2", "wse3"] = "wse3"
+    precision: Literal["f32", "f16-f32"] = "f32"
     ports: int | None = None
     host: tuple[str, ...] = ()
     account: bool = False
-    transport: Transport = "ideal"
+    transport: Literal["ideal", "edge"] = "ideal"
 
     def __post_init__(self) -> None:
         convert_fields(self)
-        for name, choice in _CHOICES.items():
-            found, known = getattr(self, name), get_args(choice)
-            if found not in known:
-                raise InvalidFieldError(
-                    name, f"no such choice: {found!r}", help=f"known here: {', '.join(known)}"
-                )
-        for name in ("rows", "columns", "ports"):
-            found = getattr(self, name)
-            if found is not None and found < 1:
-                raise InvalidFieldError(name, f"expected above 0, found {found}")
+        require_positive(self, "rows", "columns", "ports")
 
 
 @dataclass(frozen=True)
