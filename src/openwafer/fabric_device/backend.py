@@ -81,7 +81,7 @@ class Fabric:
 
     def kernel(self, layer: str, module: nn.Module) -> LayerKernel:
         """See :class:`~openwafer.training.stream.device.layer_backend.LayerBackend`."""
-        if any(fnmatchcase(layer, pattern) for pattern in self.options.host):
+        if self._is_left_to_host(layer):
             return _OnHost(self.account)
         for name, part in module.named_modules():
             self._check(f"{layer}.{name}" if name else layer, part)
@@ -119,7 +119,7 @@ class Fabric:
         held = {
             layer: size
             for layer, size in activation_bytes.items()
-            if not any(fnmatchcase(layer, pattern) for pattern in self.options.host)
+            if not self._is_left_to_host(layer)
         }
         needed, room = sum(held.values()), plan.arena_bytes
         if needed > room:
@@ -132,6 +132,9 @@ class Fabric:
                 "activations: recompute",
                 stacklevel=2,
             )
+
+    def _is_left_to_host(self, layer: str) -> bool:
+        return any(fnmatchcase(layer, pattern) for pattern in self.options.host)
 
     def report(self) -> FabricReport:
         """What was done up to now."""
