@@ -1,7 +1,6 @@
 """What scripts find in ``cstorch.nn``: torch's losses, and weights that change in part."""
 
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatch
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import finalize, ref
@@ -39,6 +38,7 @@ from torch.optim.optimizer import (
 
 from openwafer.diagnostics import error
 from openwafer.training.frontends.present import backends, functional
+from openwafer.training.frontends.present.annotations import FilterCallable, make_param_filter
 from openwafer.training.frontends.scripts.program import kind_of
 
 __all__ = [
@@ -91,7 +91,7 @@ class Scope(nn.Module):
         return tensor
 
 
-Filter = str | Sequence[str] | Callable[[str, nn.Parameter], bool]
+Filter = str | Sequence[str] | FilterCallable
 Choice = Callable[[nn.Parameter], Any]
 
 
@@ -137,7 +137,7 @@ class SelectiveGrad:
                 f"SelectiveGrad knows no init_method {init_method!r}",
                 help='write "outlier", or a function of a parameter that returns a bool tensor',
             )
-        self._filter = param_filter
+        self._filter, self._takes = param_filter, make_param_filter(param_filter)
         self._choose: Choice = _outliers if isinstance(init_method, str) else init_method
         self._selected: list[_Selected] = []
         self._before: list[Tensor] = []
@@ -176,12 +176,6 @@ class SelectiveGrad:
         after = register_optimizer_step_post_hook(lambda *args: _called(this, "_restore", args[0]))
         for handle in (before, after):
             finalize(self, handle.remove)
-
-    def _takes(self, name: str, weight: nn.Parameter) -> bool:
-        if callable(self._filter):
-            return self._filter(name, weight)
-        globs = [self._filter] if isinstance(self._filter, str) else self._filter
-        return any(fnmatch(name, glob) for glob in globs)
 
     def _select(self, selected: _Selected, name: str) -> None:
         weight = selected.weight
