@@ -256,13 +256,17 @@ class Writer:
     def add_scalar(self, name: str, value: float, step: int) -> None:
         self.seen.append((name, value, step))
 
+    def add_tensor(self, name: str, tensor: Tensor, step: int) -> None:
+        self.seen.append((name, tensor.item(), step))
 
-def test_a_scalar_of_a_step_goes_to_the_writer() -> None:
+
+@pytest.mark.parametrize("summarize", [cstorch.summarize_scalar, cstorch.summarize_tensor])
+def test_a_scalar_or_tensor_of_a_step_goes_to_the_writer(summarize: Any) -> None:
     begin()
     cstorch.compile(nn.Linear(2, 2))
     writer = Writer()
     for batch in executor_of([torch.tensor([2.0])], writer=writer):
-        cstorch.summarize_scalar("loss", batch)
+        summarize("loss", batch)
     assert writer.seen == [("loss", 2.0, 10)]
 
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import nn
@@ -14,9 +14,6 @@ from openwafer.training.frontends.present.backends import Backend
 from openwafer.training.frontends.present.step_watch import StepWatch, traced_code
 from openwafer.training.frontends.scripts.program import kind_of
 from openwafer.training.torch_private import pytree
-
-if TYPE_CHECKING:
-    from openwafer.training.frontends.present.executor import DataExecutor
 
 __all__ = [
     "checkpoint_closure",
@@ -137,21 +134,19 @@ def checkpoint_closure(closure: Callable[P, object]) -> Callable[P, None]:
 @step_closure
 def summarize_scalar(name: str, scalar: Any) -> None:
     """Give a number of the step to the executor's writer, where it has one."""
-    if (executor := _writing(name)) is not None:
-        value = scalar.item() if isinstance(scalar, torch.Tensor) else scalar
-        executor.writer.add_scalar(name, value, executor.writer.base_step + executor.iteration)
+    _summarize("scalar", name, scalar.item() if isinstance(scalar, torch.Tensor) else scalar)
 
 
 @step_closure
 def summarize_tensor(name: str, tensor: torch.Tensor) -> None:
     """Give a tensor of the step to the executor's writer, where it has one."""
-    if (executor := _writing(name)) is not None:
-        executor.writer.add_tensor(name, tensor, executor.writer.base_step + executor.iteration)
+    _summarize("tensor", name, tensor)
 
 
-def _writing(name: str) -> "DataExecutor | None":
-    executor = backends.current("cstorch.summarize_scalar").executor
+def _summarize(kind: str, name: str, value: Any) -> None:
+    executor = backends.current(f"cstorch.summarize_{kind}").executor
     if executor is None or executor.writer is None:
         _LOG.warning("%s is not written: the executor was given no writer", name)
-        return None
-    return executor
+        return
+    add = getattr(executor.writer, f"add_{kind}")
+    add(name, value, executor.writer.base_step + executor.iteration)
