@@ -1,7 +1,6 @@
 """Checkpoints of a trainer: when they are written, what they hold, and which one is loaded."""
 
 import re
-from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -13,7 +12,7 @@ import torch
 from openwafer.atomic_file import replacing
 from openwafer.diagnostics import did_you_mean, error
 from openwafer.training.frontends.model_zoo.hooks import Callback
-from openwafer.training.frontends.present.storage import load, save
+from openwafer.training.frontends.present.storage import keep_latest, load, save
 
 if TYPE_CHECKING:
     from openwafer.training.frontends.model_zoo.trainer import Trainer
@@ -145,13 +144,11 @@ class KeepNCheckpoints(Callback):
     def __init__(self, n: int | None = None) -> None:
         if n is not None and n < 1:
             raise error("trainer-checkpoint", f"n is {n}", help="keep at least 1 checkpoint")
-        self._n, self._written = n, deque[Path]()
+        self._n, self._written = n, list[Path]()
 
     def on_after_save_checkpoint(self, trainer: "Trainer", ckpt_path: Path) -> None:
         """Forget the oldest."""
-        self._written.append(ckpt_path)
-        if self._n is not None and len(self._written) > self._n:
-            self._written.popleft().unlink(missing_ok=True)
+        keep_latest(self._written, ckpt_path, self._n)
 
 
 class LoadCheckpointStates(Callback):

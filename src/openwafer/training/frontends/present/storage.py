@@ -1,5 +1,6 @@
 """Saving and loading of a script's states."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,12 +38,16 @@ def save(state_dict: Any, checkpoint_file: PathLike) -> None:
     with replacing(path) as temporary:
         mdl_files.write(temporary, state_dict)
     if (backend := backends.running()) is not None:
-        written, most = backend.checkpoints, backend.max_checkpoints
-        # A script may have deleted one and saved it again, or go to another folder.
-        path = path.absolute()
-        written[:] = [*(one for one in written if one != path), path]
-        while most is not None and len(written) > most:
-            written.pop(0).unlink(missing_ok=True)
+        keep_latest(backend.checkpoints, path, backend.max_checkpoints)
+
+
+def keep_latest(written: list[Path], path: Path, most: int | None) -> None:
+    """Note a new file behind those that were written, and delete the oldest of more than `most`."""
+    # A script may have deleted one and saved it again, or go to another folder.
+    path = path.absolute()
+    written[:] = [*(one for one in written if one != path), path]
+    while most is not None and len(written) > most:
+        written.pop(0).unlink(missing_ok=True)
 
 
 def load(checkpoint_file: PathLike, map_location: Any = None, **others: Any) -> Any:
