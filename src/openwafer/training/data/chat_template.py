@@ -82,7 +82,7 @@ class ChatTemplate:
 
     def _require_written(self, chat: Chat, origin: str) -> None:
         """Refuse a chat with tools, calls or answers of some, which the template leaves out."""
-        _, marks = chat.marked()
+        _, marks = chat.marked
         if not chat.tools and not marks:
             return
         text = self._text(chat)
@@ -101,7 +101,7 @@ class ChatTemplate:
 
     def _lost_of(self, chat: Chat, text: str) -> AbstractSet[str]:
         """What the text of a chat does not have."""
-        marked, marks = chat.marked()
+        marked, marks = chat.marked
         written = self._text(marked)
         found = {what for mark, what in marks.items() if mark in written}
         lost = {what for mark, what in marks.items() if mark not in written}
@@ -128,7 +128,7 @@ class ChatTemplate:
 
     def _by_marks(self, chat: Chat, origin: str) -> TokenisedDocument:
         ids, are_targets = self._generated(chat)
-        marked, marks = chat.marked()
+        marked, marks = chat.marked
         if {CALLS, OLDER_CALLS} & set(marks.values()):
             others, are_learned = self._generated(marked)
             if np.array_equal(others[are_learned], ids[are_targets]):

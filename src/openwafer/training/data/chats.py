@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 from openwafer.diagnostics import OpenwaferError, error
@@ -57,6 +58,7 @@ class Chat:
         found = (_function_of(call).get("arguments") for call in calls)
         return tuple(one for one in found if isinstance(one, str))
 
+    @cached_property
     def marked(self) -> tuple["Chat", Mapping[str, str]]:
         """The chat with marks in each tool, each call of one with its arguments, and each answer.
 
