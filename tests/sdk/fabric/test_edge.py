@@ -8,7 +8,7 @@ import pytest
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.fabric import Edge, Port, Side, Simulator, SimulatorOptions
+from openwafer.sdk.fabric import Edge, Port, Side, Simulator, SimulatorOptions, Transport
 from openwafer.sdk.fabric.edge import system_rate
 from openwafer.sdk.program.routing import ColorConfig
 from tests.sdk.fabric.python_code import Pe, PythonCode, image, program
@@ -32,12 +32,17 @@ def ports(columns: int, rows: int, rate: float | None = None) -> tuple[Port, ...
 
 
 def rows_of(
-    columns: int, rows: int, edge: Edge, arch: Arch = Arch.WSE2, config: ColorConfig = THROUGH
+    columns: int,
+    rows: int,
+    edge: Edge,
+    arch: Arch = Arch.WSE2,
+    config: ColorConfig = THROUGH,
+    transport: Transport = Transport.IDEAL,
 ) -> Simulator:
     """Rows that a color crosses from west to east."""
     code = PythonCode([idle])
     made = program([[0] * columns] * rows, [image()], [[(COLOR, config)]], arch)
-    simulator = code.simulator(made, SimulatorOptions(edge=edge))
+    simulator = code.simulator(made, SimulatorOptions(edge=edge, transport=transport))
     simulator.run_until_idle()
     return simulator
 

@@ -101,6 +101,14 @@ def test_rows_without_ports_share_what_the_links_of_a_system_move() -> None:
     assert links.cycles(pes[:2], 30, is_into=False) == 59 / 0.5 + 1 + 1
 
 
+def test_ports_of_either_way_have_no_more_together_than_the_links_of_a_system() -> None:
+    edge = Edge(ports(2, 3), words_per_cycle=1.5)
+    assert HostLinks((2, 3), Arch.WSE2, edge).rates == [1.5 / 6] * 6
+    simulator = rows_of(2, 3, edge, transport=Transport.EDGE)
+    # The last of 20 words comes after 19 others, and over two hops.
+    assert stream(simulator, 3, 60) == 19 / 0.25 + 1 + 2
+
+
 @pytest.mark.parametrize("columns", [1, 3])
 def test_streams_of_a_row_share_its_link_and_come_whole(columns: int) -> None:
     simulator = in_a_row(take, columns, SLOW)

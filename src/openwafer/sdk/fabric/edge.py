@@ -113,10 +113,12 @@ class Edge:
         """Words a cycle of one way of a port: its own rate, or its share of the system's."""
         if port.rate is not None:
             return port.rate
-        total = self.words_per_cycle or system_rate(arch)
         sharing = [one for one in self.ports if (one.into if is_into else one.out)]
-        # Of a way that no program's color takes the host's words alone have a share.
-        return min(1.0, total / len(sharing if port in sharing else self.ports))
+        return self.share(len(sharing), arch)
+
+    def share(self, num_ports: int, arch: Arch) -> float:
+        """Words a cycle that each of so many ports has of the system's, one way."""
+        return min(1.0, (self.words_per_cycle or system_rate(arch)) / num_ports)
 
     def check(self, program: Program) -> None:
         """Raise OpenwaferError for what cannot be a port of the program."""

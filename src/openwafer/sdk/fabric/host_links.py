@@ -4,6 +4,7 @@ Which colors and PEs carry the host's words from there on is not published, so t
 fabric is a matter of hops. What a link moves is that of its port, which words of the program share.
 """
 
+from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
@@ -44,6 +45,8 @@ class HostLinks:
 
     Attributes:
         ports: from north to south.
+        rates: words a cycle of each way of them: its own, or its share of the system's. The host's
+            words go both ways by each, so that all ports share.
         port_of: number among them of each PE's port, by the PE's number.
         hop_cycles: from that port to the PE's router.
     """
@@ -51,9 +54,10 @@ class HostLinks:
     def __init__(self, size: tuple[int, int], arch: Arch, edge: Edge) -> None:
         width, height = size
         west = (Port(f"row {y}", 0, y, Side.WEST) for y in range(height))
-        self._edge = edge if edge.ports else Edge(tuple(west), edge.words_per_cycle)
-        self._arch, self._height = arch, height
-        self.ports = tuple(sorted(self._edge.ports, key=lambda port: (port.y, port.x)))
+        self._height = height
+        self.ports = tuple(sorted(edge.ports or west, key=lambda port: (port.y, port.x)))
+        share = edge.share(len(self.ports), arch)
+        self.rates = [share if port.rate is None else port.rate for port in self.ports]
         self.port_of = np.zeros(width * height, np.int64)
         by_row = np.arange(width * height).reshape(width, height).T.ravel()
         for number, pes in enumerate(np.array_split(by_row, len(self.ports))):
@@ -63,9 +67,11 @@ class HostLinks:
         hops = 1 + np.abs(own - places).sum(1)
         self.hop_cycles: NDArray[np.int64] = hops * GENERATIONS[arch].timing.hop_cycles
 
-    def rate(self, number: int, *, is_into: bool) -> float:
-        """Words a cycle of one way of a port."""
-        return self._edge.rate(self.ports[number], self._arch, is_into=is_into)
+    @property
+    def edge(self) -> Edge:
+        """The ports with these rates, as the program's words pass them."""
+        rated = zip(self.ports, self.rates, strict=True)
+        return Edge(tuple(replace(port, rate=rate) for port, rate in rated))
 
     def cycles(self, pes: NDArray[np.int64], num_words: int, *, is_into: bool) -> int:
         """In which a copy comes to PEs at rest, or leaves them.
@@ -83,7 +89,7 @@ class HostLinks:
         for number, own in zip(numbers.tolist(), np.split(by_port, begins[1:]), strict=True):
             hops = self.hop_cycles[own]
             before = np.arange(1, hops.size + 1) * num_words - 1
-            passed = 1 + np.ceil(before / self.rate(number, is_into=is_into) - _ROUNDING)
+            passed = 1 + np.ceil(before / self.rates[number] - _ROUNDING)
             last = passed + (hops if is_into else hops[::-1])
             ends.append(int(last.max()))
         return max(ends)
@@ -110,7 +116,7 @@ def place_links(tables: Tables, program: Program, links: HostLinks) -> NDArray[n
     """Let streams to the host pass ports; gives where the port of each PE lies in the state.
 
     Args:
-        tables: of a machine that has its ports, and has not run.
+        tables: of a machine that has the ports of these links, and has not run.
         program: of the machine.
         links: of its rectangle.
     """
@@ -118,10 +124,8 @@ def place_links(tables: Tables, program: Program, links: HostLinks) -> NDArray[n
     for number, port in enumerate(links.ports):
         pe, direction = program.number_of(port.x, port.y), port.side.direction
         row = tables.port[direction, pe]
-        for way, is_into in ((w.N_IN, True), (w.N_OUT, False)):
-            # A way that the program has, too, has its time already.
-            if not row[way + w.N_PERIOD]:
-                row[way + w.N_PERIOD] = period_of(links.rate(number, is_into=is_into))
+        for way in (w.N_IN, w.N_OUT):
+            row[way + w.N_PERIOD] = period_of(links.rates[number])
         places[number] = w.PORT + (direction * w.PITCH + pe) * w.PORT_WORDS
     own: NDArray[np.int64] = places[links.port_of]
     tables.sink[:, w.K_WAY] = (own + w.N_OUT).repeat(w.SINKS)

@@ -232,9 +232,11 @@ class Engine(Machine):
         self.state[w.G_IS_CHECKED] = options.is_checked
         self.state[w.G_HAS_PLANS] = options.has_plans
         self.state[w.G_HAS_ACCOUNT] = options.has_account
-        place_ports(self.tables, program, options.edge)
         self._links = options.links
-        if self._links is not None:
+        if self._links is None:
+            place_ports(self.tables, program, options.edge)
+        else:
+            place_ports(self.tables, program, self._links.edge)
             self._ports = place_links(self.tables, program, self._links)
         self._stepping = Stepping(self.state, self.tables, num_pes, len(program.places))
         if options.is_stepped:
