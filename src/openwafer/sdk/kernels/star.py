@@ -98,7 +98,9 @@ class Stencil:
             steps: their number.
             before: the values a step before; None is zeros.
         """
-        return [*self.states(values, steps, before)][-1]
+        for state in self.states(values, steps, before):
+            now = state
+        return now
 
     def states(
         self, values: NDArray[Any], steps: int, before: NDArray[Any] | None = None

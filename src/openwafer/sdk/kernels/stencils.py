@@ -1,5 +1,6 @@
 """Steps of star-shaped stencils: a description becomes routes, code of PEs and a host's call."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
@@ -131,25 +132,30 @@ class StencilPlan:
             before: the values a step before.
         """
         all_positive = self.stencil.magnitudes
-        last = None if before is None else np.abs(before)
+        states = all_positive.states(
+            np.abs(values), steps, None if before is None else np.abs(before)
+        )
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._bound(all_positive, [*all_positive.states(np.abs(values), steps, last)])
+            return self._bound(all_positive, steps, states)
 
     def _bound(
-        self, all_positive: Stencil, states: list[NDArray[np.float64]]
+        self, all_positive: Stencil, steps: int, states: Iterator[NDArray[np.float64]]
     ) -> NDArray[np.float64]:
         """See :meth:`error_bound`, of the states before the first step and after each."""
-        given, sums, steps = self.precision.given, self.precision.sums, len(states) - 1
+        given, sums = self.precision.given, self.precision.sums
         relative = gamma(steps * self.num_roundings, sums)
         least = self.num_roundings * float(np.finfo(sums).smallest_subnormal)
         if self.precision.is_widened:
             relative = (1 + relative) * (1 + gamma(2 * steps, given)) - 1
             least += float(np.finfo(given).smallest_subnormal)
         lost = steps * least * np.float64(max(1.0, all_positive.growth)) ** steps
-        bound = relative * states[-1] + (1 + relative) * lost
         unscaled = replace(all_positive, scale=None)
-        made = [*states, *map(unscaled.sums, states[:-1])]
-        most = max(float(numbers.max()) for numbers in made)
+        now = next(states)
+        most = float(now.max())
+        for new in states:
+            most = max(most, float(unscaled.sums(now).max()), float(new.max()))
+            now = new
+        bound = relative * now + (1 + relative) * lost
         # Numbers beyond float64 make it no number.
         is_inside = (1 + relative) * (most + lost) <= float(np.finfo(given).max)
         return bound if is_inside else np.full_like(bound, np.inf)
