@@ -37,11 +37,16 @@ class Account:
     host_calls: Counter[str] = field(default_factory=Counter)
     copy_cycles: int = 0
     loads: int = 0
-    memory_bytes: int = 0
     plan: ResidentPlan | None = None
     panels: int = 0
     layer: str = ""
     refuses: Refusal | None = None
+
+    @property
+    def memory_bytes(self) -> int:
+        """The most memory of a PE that a program has needed."""
+        plan = self.plan
+        return 0 if plan is None else plan.buffer_bytes + 4 * plan.tokens * self.panels
 
     def refusal(self, function: str) -> OpenwaferError:
         """That of a function which the layer under way calls."""
@@ -195,8 +200,7 @@ class Wafer:
         self.resident.copy_cycles = 0
         used = plan.buffer_bytes + 4 * plan.tokens * self.resident.used_panels
         if used >= account.memory_bytes:
-            account.memory_bytes, account.plan = used, plan
-            account.panels = self.resident.used_panels
+            account.plan, account.panels = plan, self.resident.used_panels
 
 
 def num_tokens(shape: torch.Size) -> int:
