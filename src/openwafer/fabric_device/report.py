@@ -7,7 +7,7 @@ from typing import Final
 
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.kernels.resident_cycles import on_rectangle, product_cycles
-from openwafer.sdk.kernels.resident_plan import OUT_COLORS, Pass, ResidentPlan, Weights
+from openwafer.sdk.kernels.resident_plan import Pass, ResidentPlan, Weights, least_ports
 from openwafer.training.metrics.fabric_report import LayerPass, Outlook
 
 _TOKENS: Final = (4, 8, 16, 32, 64, 128)
@@ -72,6 +72,11 @@ class Tally:
 def _fits(plan: ResidentPlan, size: tuple[int, int], tokens: int, panels: int) -> bool:
     """Whether a rectangle with so many tokens a PE has room for what was held."""
     rows, columns = size
-    ports = ceil(rows / len(OUT_COLORS))
-    there = replace(plan, rows=rows, columns=columns, num_tokens=tokens * columns, num_ports=ports)
+    there = replace(
+        plan,
+        rows=rows,
+        columns=columns,
+        num_tokens=tokens * columns,
+        num_ports=least_ports(rows),
+    )
     return ceil(panels * plan.rows / rows) <= there.num_panels

@@ -10,10 +10,10 @@ from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.kernels.precision import Precision
 from openwafer.sdk.kernels.resident_plan import (
     DEPTH,
-    OUT_COLORS,
     Pass,
     ResidentPlan,
     Weights,
+    least_ports,
 )
 from openwafer.sdk.kernels.streamed import StreamedPlan
 from openwafer.sdk.kernels.streamed_backward import delta_cycles, gradient_cycles
@@ -80,7 +80,7 @@ def on_rectangle(
         tokens: of a PE.
     """
     rows, columns = size
-    ports = ceil(rows / len(OUT_COLORS))
+    ports = least_ports(rows)
     precision = passes[0][0].streams.precision if passes else Precision.F32
     plans = [
         ResidentPlan(rows, columns, of_pe * columns, ports, 1, arch, precision=precision)

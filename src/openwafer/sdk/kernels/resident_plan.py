@@ -265,6 +265,11 @@ def _edge(rows: int, band: int) -> Edge:
     )  # fmt: skip
 
 
+def least_ports(rows: int) -> int:
+    """Of as many rows of PEs: gradients of some leave by one port."""
+    return ceil(rows / len(OUT_COLORS))
+
+
 def plan_resident(
     size: tuple[int, int],
     num_tokens: int,
@@ -297,7 +302,7 @@ def plan_resident(
             f"{num_tokens} tokens on {columns} columns of PEs",
             help=f"give a multiple of {columns} tokens, or another rectangle",
         )
-    least = ceil(rows / len(OUT_COLORS))
+    least = least_ports(rows)
     ports = least if num_ports is None else num_ports
     if not least <= ports <= rows:
         raise error(
