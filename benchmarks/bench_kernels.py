@@ -159,10 +159,8 @@ def official_solver_cycles(
         run["stencil_coeff"] = np.broadcast_to(
             np.array([-1] * 6 + [6], np.float32), (rows, columns, 7)
         )
-        before = run.cycles
         tolerance = () if method == "power" else (np.float32(0),)
-        run.launch(f"f_{name}", np.int16(depth), *tolerance, np.int16(iterations))
-        return run.cycles - before
+        return cycles_to_rest(run, f"f_{name}", np.int16(depth), *tolerance, np.int16(iterations))
 
 
 def stencil_rows(suite: Path, depth: int) -> Iterator[str]:
@@ -172,18 +170,14 @@ def stencil_rows(suite: Path, depth: int) -> Iterator[str]:
     params = {"width": 9, "height": 9, "zDim": depth, "sourceLength": 10, "dx": 20}
     params |= {f"src{axis}": 0 for axis in "XYZ"}
     program = wafer.compile(layout, arch="wse2", params=params)
-    few, more = (official_wave_cycles(program, steps) for steps in (2, 6))
+    cycles = []
+    for steps in (2, 6):
+        with program.run() as run:
+            cycles.append(cycles_to_rest(run, "f_activate_comp", np.uint32(steps)))
+    few, more = cycles
     text = f"{depth} cells a PE, a step"
     yield row("official 25-pt-stencil", "wse2", text, (more - few) // 4, own)
     yield row("wave", "wse2", text, own, own)
-
-
-def official_wave_cycles(program: Compiled, steps: int) -> int:
-    """From the launch to rest."""
-    with program.run() as run:
-        before = run.cycles
-        run.launch("f_activate_comp", np.uint32(steps))
-        return run.cycles - before
 
 
 def fft_rows(suite: Path, length: int, num_dims: int) -> Iterator[str]:
@@ -263,10 +257,10 @@ def launched_cycles(program: Compiled) -> int:
         return cycles_to_rest(run, "main")
 
 
-def cycles_to_rest(run: Run, function: str) -> int:
+def cycles_to_rest(run: Run, function: str, *arguments: np.generic) -> int:
     """From the launch of a function until the fabric rests."""
     before = run.cycles
-    run.launch(function)
+    run.launch(function, *arguments)
     return run.cycles - before
 
 
