@@ -242,8 +242,6 @@ WAYS: Final = {
     "lightning": in_lightning,
     "official": in_official,
 }
-BESIDE: Final = {"loop": ("session", "executor", "estimator")}
-BESIDE_CLIPPED: Final = {"clipped loop": ("trainer", "lightning", "official")}
 NEEDED: Final = {"trainer": "accelerate", "lightning": "lightning"}
 
 
@@ -288,9 +286,8 @@ def measured(ways: list[str], args: argparse.Namespace) -> dict[str, Told]:
     return {way: child.recv() for way, child in children.items()}
 
 
-def compare(beside: dict[str, tuple[str, ...]], args: argparse.Namespace) -> None:
+def compare(loop: str, others: tuple[str, ...], args: argparse.Namespace) -> None:
     """Print the median and the peak of each way, and what they are beside the loop's."""
-    ((loop, others),) = beside.items()
     missing = [way for way in others if find_spec(NEEDED.get(way, "torch")) is None]
     for way in missing:
         print(f"{way} is left out: {NEEDED[way]} is not installed")
@@ -318,8 +315,8 @@ def main() -> None:
         "--graph", type=Path, help="a cirh.mlir of a GPT of these sizes, in fp32, which clips"
     )
     args = parser.parse_args()
-    compare(BESIDE, args)
-    compare(BESIDE_CLIPPED, args)
+    compare("loop", ("session", "executor", "estimator"), args)
+    compare("clipped loop", ("trainer", "lightning", "official"), args)
 
 
 if __name__ == "__main__":
