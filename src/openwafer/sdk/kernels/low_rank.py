@@ -26,6 +26,7 @@ from openwafer.sdk.kernels.running import (
     check_finite,
     check_memory,
     check_rectangle,
+    check_shape,
     compiled,
     cycles_of,
     known_arch,
@@ -371,12 +372,7 @@ class TlrMvmPlan:
                 f"x is {x.dtype} and the tiles are {dtype}",
                 help=f"convert it, as in x.astype(np.{dtype})",
             )
-        if x.shape != self.a.shape[1:]:
-            raise error(
-                "kernel-shape",
-                f"x has the shape {x.shape}; the plan is for {self.a.shape[1:]}",
-                help="make a plan for this shape",
-            )
+        check_shape("x", x, self.a.shape[1:])
         check_finite("x", x)
         with compiled("tlr_mvm", self.arch, self.params).run(check=check) as run:
             self._give(run, x)

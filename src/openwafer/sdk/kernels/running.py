@@ -137,6 +137,15 @@ def check_operand(
         OpenwaferError: it has another one.
     """
     precision_of(precision, values.dtype)
+    check_shape(name, values, shape)
+
+
+def check_shape(name: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:
+    """Refuse an operand of another shape than the plan's.
+
+    Raises:
+        OpenwaferError: it has another one.
+    """
     if values.shape != shape:
         raise error(
             "kernel-shape",
