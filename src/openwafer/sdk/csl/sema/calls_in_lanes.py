@@ -60,8 +60,7 @@ def follow_call(
     finally:
         sema.num_lane_loops -= 1
         group.active = outer
-    for one in layout.deferred[mark:]:
-        one.active = one.active & outer
+    layout.narrow(mark, outer)
     return follow(arguments) if found is None else found
 
 
@@ -145,8 +144,7 @@ class _Call:
             results.append(_value(self._follow(self._arguments)))
             if group.active.shape != left.shape:
                 raise _NoCommonFormError
-            for one in deferred[begin:]:
-                one.active = one.active & group.active
+            self._layout.narrow(begin, group.active)
             which[group.active] = len(results) - 1
             left = left & ~group.active
             if len(deferred) > begin or left.any():

@@ -156,6 +156,11 @@ class LayoutState:
     _is_settling: bool = False
     _claims: list[tuple[NDArray[np.int32], NDArray[np.int64]]] = field(default_factory=list)
 
+    def narrow(self, mark: int, active: NDArray[np.bool_]) -> None:
+        """Let what was deferred from `mark` on act for these lanes only."""
+        for one in self.deferred[mark:]:
+            one.active = one.active & active
+
     def place(self, rectangle: Rectangle) -> None:
         """Take the rectangle that the program asks for."""
         self.rectangle = rectangle

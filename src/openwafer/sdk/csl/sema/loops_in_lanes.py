@@ -51,8 +51,7 @@ def follow_in_lanes(
         while left.any():
             group.active, begin = left.copy(), len(layout.deferred)
             iterate(Lanes(group, own))
-            for one in layout.deferred[begin:]:
-                one.active = one.active & group.active
+            layout.narrow(begin, group.active)
             left &= ~group.active
         if sema.num_lane_loops == 1:
             layout.settle()
