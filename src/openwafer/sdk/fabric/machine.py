@@ -308,13 +308,7 @@ class Engine(Machine):
     def inject(self, streams: Mapping[Stream, Sequence[Wavelets]]) -> None:
         self._check_room(streams)
         state = self.state
-        rows = self.tables.source[: state[w.G_SOURCE_ROWS]].tolist()
-        begun = {
-            (pe, color, link): begin
-            for pe, color, start, end, _, link, _, begin in rows
-            if end > start
-        }
-        waiting = self._unread_streams()
+        waiting, begun = self._unread_streams()
         for key, parts in streams.items():
             waiting[key] = [*waiting.get(key, ()), *parts]
         start = 0
@@ -370,11 +364,12 @@ class Engine(Machine):
                 help="send them in several calls, and wait for each",
             )
 
-    def _unread_streams(self) -> dict[Stream, list[Wavelets]]:
-        """What is left of the table; its PEs and ports forget it."""
+    def _unread_streams(self) -> tuple[dict[Stream, list[Wavelets]], dict[Stream, int]]:
+        """What is left of the table, and from when on it comes; its PEs and ports forget it."""
         streams: dict[Stream, list[Wavelets]] = {}
+        begun: dict[Stream, int] = {}
         for row in self.tables.source[: self.state[w.G_SOURCE_ROWS]].tolist():
-            pe, color, start, end, _, link, *_ = row
+            pe, color, start, end, _, link, _, begin = row
             if link == w.FROM_HOST:
                 self.tables.core[pe, w.C_AWAKE] &= w.AWAKE_BIT
             else:
@@ -382,7 +377,8 @@ class Engine(Machine):
             left = self.state[w.SOURCE_DATA + start : w.SOURCE_DATA + end]
             if left.size:
                 streams[pe, color, link] = [left.copy()]
-        return streams
+                begun[pe, color, link] = begin
+        return streams, begun
 
     def expect(self, color: int, missing: Mapping[int, int]) -> None:
         if not (int(self.state[w.G_SINK_COLORS]) >> color) & 1:
