@@ -42,14 +42,13 @@ def slow(pe: Pe) -> Code:
         pe.work(20)
 
 
-def in_a_row(entry: Task, columns: int, edge: Edge = NO_PORTS, **options: object) -> Simulator:
+def in_a_row(entry: Task, columns: int, edge: Edge = NO_PORTS) -> Simulator:
     """PEs side by side that run one entry; their words for the host lie from word 100 on."""
     code = PythonCode([entry])
     own = image("code", queues=(QueueBinding(True, 5, FROM_HOST), QueueBinding(False, 3, TO_HOST)))
     streams = (("MEMCPYH2D_1", FROM_HOST), ("MEMCPYD2H_1", TO_HOST))
     made = program([[0] * columns], [own], streams=streams)
-    given = {"transport": Transport.EDGE, "edge": edge, **options}
-    simulator = code.simulator(made, SimulatorOptions(**given))  # type: ignore[arg-type]
+    simulator = code.simulator(made, SimulatorOptions(transport=Transport.EDGE, edge=edge))
     simulator.run_until_idle()
     for x in range(columns):
         simulator.write(x, 0, 100, np.arange(2 * NUM_WORDS, dtype=np.uint16) + 1000 * x)

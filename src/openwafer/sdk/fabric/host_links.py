@@ -59,11 +59,11 @@ class HostLinks:
         share = edge.share(len(self.ports), arch)
         self.rates = [share if port.rate is None else port.rate for port in self.ports]
         self.port_of = np.zeros(width * height, np.int64)
-        by_row = np.arange(width * height).reshape(width, height).T.ravel()
+        by_row = self.numbers(range(width), range(height))
         for number, pes in enumerate(np.array_split(by_row, len(self.ports))):
             self.port_of[pes] = number
         places = np.array([(port.x, port.y) for port in self.ports])[self.port_of]
-        own = np.stack([np.arange(width).repeat(height), np.tile(np.arange(height), width)], 1)
+        own = np.stack(np.divmod(np.arange(width * height), height), 1)
         hops = 1 + np.abs(own - places).sum(1)
         self.hop_cycles: NDArray[np.int64] = hops * GENERATIONS[arch].timing.hop_cycles
 
