@@ -1,16 +1,13 @@
 """Runs steps of a graph over the parameter store, whose layers are fetched visit by visit.
 
-A value lives from the operation that makes it to the last one that takes it. What follows from the
-resources of a visit alone is dropped with the visit, and a gradient that waits for a later visit
-lies in the store. New weights and states are written where the old ones are.
+A value lives from the operation that makes it to the last one that takes it; a gradient that waits
+for a later visit lies in the store. New weights and states are written where the old ones are.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -23,41 +20,18 @@ from openwafer.training.frontends.official.operators import (
     run_operation,
     unknown_operations,
 )
-from openwafer.training.frontends.official.visits import (
-    StepPlan,
-    Write,
-    inputs_of,
-    is_weight,
-    plan_step,
+from openwafer.training.frontends.official.programs import (
+    Place,
+    Program,
+    constants_of,
+    peak_bytes,
+    programs_of,
 )
+from openwafer.training.frontends.official.visits import StepPlan, Write, is_weight, plan_step
 from openwafer.training.store.layout import ArraySpec, Part, RecordLayout, lay_out
 from openwafer.training.store.parameter_store import Loan, ParameterStore, Tier
 
 SHARED_RECORD: Final = "of no layer"
-
-
-class _Place(NamedTuple):
-    """Where a value lies in the store."""
-
-    record: str
-    part: Part
-    array: str
-
-
-@dataclass(frozen=True)
-class _VisitValues:
-    """What a visit takes from the store, and when its values end.
-
-    Attributes:
-        parts: of each record that it uses; of these, `changed`.
-        early: values that are computed before its first write, since that may change them.
-        ends: by the number of a node, the values that no later one takes.
-    """
-
-    parts: dict[str, set[Part]] = field(default_factory=lambda: defaultdict(set))
-    changed: dict[str, set[Part]] = field(default_factory=lambda: defaultdict(set))
-    early: list[str] = field(default_factory=list)
-    ends: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
 class GraphRunner:
@@ -75,7 +49,7 @@ class GraphRunner:
     Attributes:
         plan: of the visits of a step.
         store: of the graph's resources, and of gradients that wait, by their values' names.
-        peak_bytes: the most that a step has held beside the store, with views of other values.
+        peak_bytes: the most that a step holds beside the store, with views of other values.
     """
 
     def __init__(
@@ -86,15 +60,17 @@ class GraphRunner:
         self.plan = plan_step(graph)
         layouts = [_layout(layer, self.plan, graph) for layer in _layers(self.plan)]
         self.places = dict(_places(self.plan))
-        self.visits = _visit_values(graph, self.plan, self.places)
+        self.programs = programs_of(graph, self.plan, self.places)
+        self._constants = {name: run_operation(one, ())[0]
+                           for name, one in constants_of(self.plan).items()}  # fmt: skip
         tier = Tier.DRAM if folder is None else Tier.DISK
         self.store = ParameterStore.create(
             layouts,
             {(one.name, part): tier for one in layouts for part in Part},
             folder=folder,
-            ring_bytes=_ring_bytes(layouts, self.visits) if ring_bytes is None else ring_bytes,
+            ring_bytes=_ring_bytes(layouts, self.programs) if ring_bytes is None else ring_bytes,
         )
-        self.peak_bytes = 0
+        self.peak_bytes = peak_bytes(graph, self.programs)
         self._of_resource = {name: self.places[one.name] for name, one in graph.resources}
 
     def close(self) -> None:
@@ -129,9 +105,45 @@ class GraphRunner:
         """
         taken = {one.name: _checked(inputs, one.input_name, one.type)
                  for one in self.graph.arguments if one.input_name is not None}  # fmt: skip
-        self.store.foresee([wanted for visit in self.visits for wanted in visit.parts.items()])
+        values = self._constants | taken
+        self.store.foresee([wanted for one in self.programs for wanted in one.parts.items()])
         with torch.no_grad():
-            return _Step(self, taken).outputs()
+            for program in self.programs:
+                self._run(program, values)
+        outputs = self.graph.outputs.items()
+        return {name: values[self.graph.returned[place]] for name, place in outputs}
+
+    def _run(self, program: Program, values: dict[str, Tensor]) -> None:
+        with self._lent(program) as views:
+            values.update((name, views[name]) for name in program.loaded)
+            for number, line in enumerate(program.lines):
+                if isinstance(line, Operation):
+                    results = run_operation(line, [values[one] for one in line.operands])
+                    values.update(zip(line.results, results, strict=True))
+                    for one in program.stored.keys() & line.results:
+                        views[one].copy_(values[one])
+                elif isinstance(line, Write):
+                    views[line.argument.name].copy_(values[line.value])
+                else:
+                    values[line.value] = values[line.value].clone()
+                for one in program.ends[number]:
+                    del values[one]
+
+    @contextmanager
+    def _lent(self, program: Program) -> Iterator[dict[str, Tensor]]:
+        """Views of what a visit takes from the store, with the waits for it."""
+        changed = program.changed
+        loans = dict[str, Loan]()
+        try:
+            for record, parts in program.parts.items():
+                loans[record] = self.store.borrow(record, parts, read_only=record not in changed)
+            for loan in loans.values():
+                loan.wait()
+            yield {name: loans[at.record].tensor(at.array, at.part)
+                   for name, at in (program.loaded | program.stored).items()}  # fmt: skip
+        finally:
+            for record, loan in loans.items():
+                loan.release(dirty=changed.get(record, ()))
 
     @contextmanager
     def _borrowed(self, resource: str, *, is_read_only: bool) -> Iterator[Tensor]:
@@ -141,79 +153,6 @@ class GraphRunner:
         record, part, array = self._of_resource[resource]
         with self.store.lent(record, (part,), read_only=is_read_only) as loan:
             yield loan.tensor(array, part)
-
-
-class _Step:
-    """A step under way: the values at hand, and the loans of a visit."""
-
-    def __init__(self, runner: GraphRunner, inputs: dict[str, Tensor]) -> None:
-        self._runner = runner
-        self._plan = runner.plan
-        self._values = inputs
-        self._derived: dict[str, Tensor] = {}
-        self._held_bytes = sum(one.nbytes for one in inputs.values())
-        self._loans: dict[str, Loan] = {}
-
-    def outputs(self) -> dict[str, Tensor]:
-        graph = self._runner.graph
-        for visit, values in zip(self._plan.visits, self._runner.visits, strict=True):
-            with self._borrowed(values):
-                early = {one: self._value(one).clone() for one in values.early}
-                self._hold(self._values, early)
-                for number, node in enumerate(visit.nodes):
-                    self._run(node)
-                    for one in values.ends[number]:
-                        if one in self._values:
-                            self._held_bytes -= self._values.pop(one).nbytes
-        return {name: self._values[graph.returned[at]] for name, at in graph.outputs.items()}
-
-    @contextmanager
-    def _borrowed(self, values: _VisitValues) -> Iterator[None]:
-        try:
-            for record, parts in values.parts.items():
-                is_read_only = record not in values.changed
-                loan = self._runner.store.borrow(record, parts, read_only=is_read_only)
-                self._loans[record] = loan
-            for loan in self._loans.values():
-                loan.wait()
-            yield
-        finally:
-            self._held_bytes -= sum(one.nbytes for one in self._derived.values())
-            self._derived.clear()
-            for record, loan in self._loans.items():
-                loan.release(dirty=values.changed.get(record, ()))
-            self._loans.clear()
-
-    def _run(self, node: Operation | Write) -> None:
-        if isinstance(node, Write):
-            self._stored(node.argument.name).copy_(self._value(node.value))
-            return
-        results = run_operation(node, [self._value(one) for one in node.operands])
-        self._hold(self._values, dict(zip(node.results, results, strict=True)))
-        for one in self._plan.waiting.keys() & set(node.results):
-            self._stored(one).copy_(self._values[one])
-        self._runner.peak_bytes = max(self._runner.peak_bytes, self._held_bytes)
-
-    def _hold(self, held: dict[str, Tensor], new: Mapping[str, Tensor]) -> None:
-        before = sum(held[name].nbytes for name in new if name in held)
-        self._held_bytes += sum(one.nbytes for one in new.values()) - before
-        held.update(new)
-
-    def _value(self, name: str) -> Tensor:
-        """A value that was computed, or that lies in or follows from what is borrowed."""
-        for known in (self._values, self._derived):
-            if name in known:
-                return known[name]
-        if name not in self._plan.derived:
-            return self._stored(name)
-        operation = self._plan.derived[name]
-        results = run_operation(operation, [self._value(one) for one in operation.operands])
-        self._hold(self._derived, dict(zip(operation.results, results, strict=True)))
-        return self._derived[name]
-
-    def _stored(self, name: str) -> Tensor:
-        record, part, array = self._runner.places[name]
-        return self._loans[record].tensor(array, part)
 
 
 def refuse_unknown(graph: Graph) -> None:
@@ -274,69 +213,19 @@ def _spec(name: str, type_: TensorType) -> ArraySpec:
     return ArraySpec(name, dtype, shape)
 
 
-def _places(plan: StepPlan) -> Iterator[tuple[str, _Place]]:
+def _places(plan: StepPlan) -> Iterator[tuple[str, Place]]:
     """Where each resource and each value that waits lies, by the names that the graph has."""
     for layer, held in plan.records.items():
         for one in held:
             part = Part.WEIGHTS if is_weight(one) else Part.STATES
-            yield one.name, _Place(_record(layer), part, str(one.resource))
+            yield one.name, Place(_record(layer), part, str(one.resource))
     for value, layer in plan.waiting.items():
-        yield value, _Place(_record(layer), Part.GRADIENTS, value)
+        yield value, Place(_record(layer), Part.GRADIENTS, value)
 
 
-def _visit_values(
-    graph: Graph, plan: StepPlan, places: Mapping[str, _Place]
-) -> tuple[_VisitValues, ...]:
-    returned = {graph.returned[place] for place in graph.outputs.values()}
-    visits = tuple(_VisitValues() for _ in plan.visits)
-    # A value that is wanted outside may follow from what a visit changes.
-    visits[0].early.extend(one for one in returned if one in plan.derived or one in places)
-    for visit, values in zip(plan.visits, visits, strict=True):
-        written = {one.value for one in visit.writes}
-        values.early.extend(one for one in written if one in plan.derived or one in places)
-        used = [name for node in visit.nodes for name in inputs_of(node, plan.derived)]
-        used += [name for one in values.early for name in _behind(one, plan)]
-        changed = [one.argument.name for one in visit.writes]
-        changed += [one for node in visit.nodes for one in _results(node) if one in plan.waiting]
-        for name in (*used, *changed):
-            if name in places:
-                values.parts[places[name].record].add(places[name].part)
-        for name in changed:
-            values.changed[places[name].record].add(places[name].part)
-    _set_ends(plan, visits, returned)
-    return visits
-
-
-def _set_ends(plan: StepPlan, visits: Sequence[_VisitValues], returned: set[str]) -> None:
-    """Values end with their last use; those that wait, with the last one where they are made."""
-    last: dict[str, tuple[int, int]] = {}
-    made: dict[str, int] = {}
-    for at, visit in enumerate(plan.visits):
-        for number, node in enumerate(visit.nodes):
-            made.update(dict.fromkeys(_results(node), at))
-            for one in (*inputs_of(node, plan.derived), *_results(node)):
-                if one not in plan.waiting or made.get(one) == at:
-                    last[one] = at, number
-        if visit.nodes:
-            last.update(dict.fromkeys(visits[at].early, (at, len(visit.nodes) - 1)))
-    for one, (at, number) in last.items():
-        if one not in returned:
-            visits[at].ends[number].append(one)
-
-
-def _results(node: Operation | Write) -> tuple[str, ...]:
-    return () if isinstance(node, Write) else node.results
-
-
-def _behind(value: str, plan: StepPlan) -> tuple[str, ...]:
-    """What a value follows from that is not derived."""
-    operation = plan.derived.get(value)
-    return (value,) if operation is None else inputs_of(operation, plan.derived)
-
-
-def _ring_bytes(layouts: Sequence[RecordLayout], visits: Sequence[_VisitValues]) -> int:
+def _ring_bytes(layouts: Sequence[RecordLayout], programs: Sequence[Program]) -> int:
     by_name = {one.name: one for one in layouts}
     return 2 * max(
-        sum(by_name[record].part_bytes(part) for record, of in visit.parts.items() for part in of)
-        for visit in visits
+        sum(by_name[record].part_bytes(part) for record, of in one.parts.items() for part in of)
+        for one in programs
     )
