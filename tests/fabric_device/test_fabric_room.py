@@ -6,12 +6,17 @@ from weakref import ref
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.fabric_device import Fabric, FabricOptions
 from openwafer.fabric_device.report import Tally
 from openwafer.sdk.kernels.precision import Precision, check_range
 from openwafer.sdk.kernels.resident_plan import Pass, Weights, plan_resident, with_precision
+from openwafer.training.frontends import stream_weights
+from openwafer.training.plan_record import Activations
+from openwafer.training.stream.stream_options import StreamOptions
 
 PLAN = plan_resident((2, 2), 16, 12)
 
@@ -50,12 +55,33 @@ def test_operands_of_f16_leave_twice_the_room_of_f32() -> None:
     assert wider.buffer_bytes - mixed.buffer_bytes == 4 * (2 * mixed.tokens * 2 + 2 * 4)
 
 
-def test_a_plan_warns_where_activations_as_torch_keeps_them_find_no_room() -> None:
-    fabric = Fabric(FabricOptions(rows=2, columns=2, host=("aside",)), 16)
-    room = plan_resident((2, 2), 16, 1).arena_bytes
-    with pytest.warns(UserWarning, match=r"most of them 'mlp' .* 2 x 2 PEs have room for"):
-        fabric.hold({"attention": room // 2, "mlp": room // 2 + 4})
-    fabric.hold({"attention": room // 2, "mlp": room // 2, "aside": room})
+def stepped(model: nn.Module, x: torch.Tensor, fabric: Fabric) -> None:
+    """Take a step of a loop."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    options = StreamOptions(min_layer_bytes=1, default_activations=Activations.KEEP, backend=fabric)
+    with stream_weights(model, optimizer, device_memory="1MiB", options=options):
+        model(x).sum().backward()
+
+
+def test_a_step_without_room_is_refused_by_its_layer_before_it_runs() -> None:
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(9)))
+    fabric = Fabric(FabricOptions(rows=1, columns=1))
+    words = r"64 features of 16 tokens take 4,096 bytes of a PE; what is kept leaves 2,\d+ in one"
+    with pytest.raises(OpenwaferError, match=words) as caught:
+        stepped(model, torch.ones(16, 64), fabric)
+    [found] = caught.value.diagnostics
+    assert found.notes == ("layer '6' asks for it",)
+    assert "or set activations: recompute" in found.help
+    assert fabric.report().memory_bytes == 0
+
+
+def test_many_different_tokens_without_room_are_warned_of() -> None:
+    model = nn.Sequential(nn.Embedding(200, 16), *(nn.Linear(16, 16) for _ in range(3)))
+    fabric = Fabric(FabricOptions(rows=1, columns=1))
+    ids = torch.zeros(64, dtype=torch.int64)
+    # A warning is an error here, so the step does not run.
+    with pytest.raises(UserWarning, match="how many different tokens it has: 16 features of 64"):
+        stepped(model, ids, fabric)
 
 
 def test_weights_beyond_f16_are_refused_by_their_name() -> None:

@@ -20,12 +20,20 @@ from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.config_sections import (
     BatchConfig,
+    CheckpointConfig,
     EvaluateConfig,
     Precision,
     ScheduleConfig,
     StreamingConfig,
 )
 from openwafer.training.stream.stream_options import FabricOptions
+from tests.training.kill.killed_runs import (
+    Moment,
+    final_arrays,
+    first_steps,
+    kill_at,
+    run_to_the_end,
+)
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.tiny_runs import (
     TinyData,
@@ -118,6 +126,20 @@ def test_a_run_that_goes_on_has_the_same_bits(
     run = Session(config.folder / "tiny", ["steps=4"], console=quiet(), trusts_code=True)
     result = run.resume()
     assert differing(result, unbroken) == []
+
+
+@pytest.mark.slow
+def test_a_run_killed_behind_a_checkpoint_goes_on_to_the_same_bits(
+    data: TinyData, tmp_path: Path
+) -> None:
+    sizes = WHOLE | {"steps": 4, "checkpoint": CheckpointConfig(every=2)}
+    killed, unbroken = (config_of(data, tmp_path / name, **sizes) for name in "ab")
+    assert kill_at(killed, Moment(3, 0.0)) == 3
+    run_to_the_end(killed)
+    run_to_the_end(unbroken)
+    assert first_steps(killed.path) == [0, 2]
+    found, expected = final_arrays(killed), final_arrays(unbroken)
+    assert all(torch.equal(value, expected[name]) for name, value in found.items())
 
 
 LARGE: dict[str, Any] = {
@@ -215,17 +237,23 @@ def test_keys_that_contradict_the_fabric_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("fabric", "words"),
+    ("changed", "words"),
     [
-        (replace(FABRIC, rows=3000), "3000 rows and 2 columns of PEs; wse3 has room"),
-        (FabricOptions(1, 1, host=("embedding",)), "48 tokens of 300 features take 57,600 bytes"),
+        ({"fabric": replace(FABRIC, rows=3000)}, "3000 rows and 2 columns of PEs; wse3 has room"),
+        (
+            {"fabric": FabricOptions(1, 1, host=("embedding",))},
+            "48 tokens of 300 features take 57,600 bytes",
+        ),
+        (
+            WHOLE | {"batch": BatchConfig(size=4, sequence_length=12, micro_batches=2)},
+            "280 features of 24 tokens take 6,720 bytes of a PE(.|\n)*the loss asks for it",
+        ),
     ],
 )
 def test_a_run_that_cannot_be_is_refused_before_it_begins(
-    data: TinyData, tmp_path: Path, fabric: FabricOptions, words: str
+    data: TinyData, tmp_path: Path, changed: dict[str, Any], words: str
 ) -> None:
+    batch = {"batch": BatchConfig(size=4, sequence_length=12)}
     with pytest.raises(OpenwaferError, match=words):
-        train_quietly(
-            config_of(data, tmp_path, fabric=fabric, batch=BatchConfig(size=4, sequence_length=12))
-        )
+        train_quietly(config_of(data, tmp_path, **batch | changed))
     assert not (tmp_path / "tiny/metrics.jsonl").exists()

@@ -1,5 +1,8 @@
 """A GPT of which nothing is left to the host: embedding, rotary attention, mlp, head and loss."""
 
+from dataclasses import replace
+from random import Random
+
 import pytest
 import torch
 
@@ -22,13 +25,20 @@ SMALL = GptConfig(
 )
 
 
-def loss_and_gradients(backend: Fabric | None) -> tuple[float, dict[str, torch.Tensor]]:
+def loss_and_gradients(
+    backend: Fabric | None,
+    config: GptConfig = SMALL,
+    activations: Activations = Activations.KEEP,
+) -> tuple[float, dict[str, torch.Tensor]]:
     """Of two samples, by a backend if there is one; learning takes gradients off, as it were."""
     torch.manual_seed(0)
-    model = ReferenceGpt(SMALL)
+    model = ReferenceGpt(config)
     before = {name: one.detach().clone() for name, one in model.named_parameters()}
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    ids = torch.randint(0, 6, (2, 6), generator=torch.Generator().manual_seed(1))
+    # As many different tokens as there are.
+    ids = torch.randperm(12, generator=torch.Generator().manual_seed(1)).view(2, 6)
+    assert config.vocab_size is not None
+    ids %= config.vocab_size
 
     def step() -> float:
         loss = model(ids, ids).loss
@@ -40,9 +50,7 @@ def loss_and_gradients(backend: Fabric | None) -> tuple[float, dict[str, torch.T
     if backend is None:
         loss = step()
     else:
-        keeps = StreamOptions(
-            min_layer_bytes=1, default_activations=Activations.KEEP, backend=backend
-        )
+        keeps = StreamOptions(min_layer_bytes=1, default_activations=activations, backend=backend)
         with stream_weights(model, optimizer, device_memory="1MiB", options=keeps):
             loss = step()
     return loss, {name: before[name] - one.detach() for name, one in model.named_parameters()}
@@ -57,6 +65,24 @@ def test_a_step_is_torchs_and_only_losses_leave_the_wafer() -> None:
         torch.testing.assert_close(gradient, of_torch[name], rtol=1e-3, atol=1e-6, msg=name)
     report = fabric.report()
     assert (dict(report.copies_off), dict(report.host_calls)) == ({"cross_entropy": 1}, {})
-    assert report.loads == 2
+    assert (report.loads, report.memory_bytes) == (0, fabric.foreseen_bytes)
     assert report.cycles_of("layers.0", "attention_delta") > 0
+    fabric.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_a_step_takes_the_memory_that_its_walk_has_counted(seed: int) -> None:
+    drawn = Random(seed)
+    config = replace(
+        SMALL,
+        vocab_size=drawn.randint(4, 20),
+        num_layers=drawn.randint(1, 2),
+        num_kv_heads=drawn.randint(1, 2),
+        mlp_size=drawn.randint(8, 20),
+    )
+    rows, columns = drawn.choice([(1, 1), (2, 1), (4, 1), (2, 3)])
+    fabric = Fabric(FabricOptions(rows, columns, generation=drawn.choice(["wse2", "wse3"])))
+    loss_and_gradients(fabric, config, drawn.choice([Activations.KEEP, Activations.RECOMPUTE]))
+    assert fabric.report().memory_bytes == fabric.foreseen_bytes
     fabric.close()

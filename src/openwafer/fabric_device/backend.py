@@ -20,6 +20,7 @@ from openwafer.fabric_device.loss import cross_entropy
 from openwafer.fabric_device.norm import layer_norm, norm_of, rms_norm
 from openwafer.fabric_device.wafer import Account, Wafer, num_tokens
 from openwafer.sdk.fabric import Transport
+from openwafer.sdk.kernels.dry_resident import DryResident
 from openwafer.sdk.kernels.resident import Resident
 from openwafer.sdk.kernels.resident_plan import (
     Heads,
@@ -32,7 +33,12 @@ from openwafer.sdk.kernels.resident_plan import (
 )
 from openwafer.training.metrics.fabric_report import FabricReport
 from openwafer.training.sparsity.packed_linear import PackedLinear
-from openwafer.training.stream.device.layer_backend import LayerCall, LayerKernel, not_computed
+from openwafer.training.stream.device.layer_backend import (
+    LayerBackend,
+    LayerCall,
+    LayerKernel,
+    not_computed,
+)
 from openwafer.training.stream.stream_options import FabricOptions
 from openwafer.training.torch_private import pytree
 
@@ -62,6 +68,9 @@ class Fabric:
         options: the rectangle, and what is left to the host.
         num_tokens: of a micro-batch, where they are known before one comes.
 
+    Attributes:
+        foreseen_bytes: the most memory of a PE that the planned step takes, if there is one.
+
     Raises:
         OpenwaferError: the fabric has no room for the rectangle, or tokens do not divide.
     """
@@ -71,12 +80,14 @@ class Fabric:
         self.account = Account()
         self.most_features = 1
         self.norm: Norm | None = None
+        self.foreseen_bytes = 0
         self._wafers: dict[int, Wafer] = {}
+        self._programs: Mapping[int, ResidentPlan] = {}
         self._functions: dict[Callable[..., Any], Callable[..., Any]] = {
             F.scaled_dot_product_attention: partial(attention, self),
             F.cross_entropy: partial(cross_entropy, self),
         }
-        self._num_tokens = num_tokens
+        self.num_tokens = num_tokens
         self._plan(num_tokens or options.columns)
 
     def kernel(self, layer: str, module: nn.Module) -> LayerKernel:
@@ -85,8 +96,8 @@ class Fabric:
             return _OnHost(self.account)
         for name, part in module.named_modules():
             self._check(f"{layer}.{name}" if name else layer, part)
-        if self._num_tokens is not None:
-            self._plan(self._num_tokens)
+        if self.num_tokens is not None:
+            self._plan(self.num_tokens)
         return _OnFabric(self, layer, module)
 
     def expect(self, layers: Sequence[str]) -> None:
@@ -106,32 +117,28 @@ class Fabric:
                     "streaming.layers says which modules are layers",
                 )
 
-    def hold(self, activation_bytes: Mapping[str, int]) -> None:
+    def try_step(self, walk: Callable[[LayerBackend], object]) -> None:
         """See :class:`~openwafer.training.stream.device.layer_backend.LayerBackend`.
 
-        It warns where all PEs have less room, and the run goes on: the wafer may need less, as it
-        does not keep the input of an RMS norm and the host keeps what torch computes between
-        layers, or more, for padded features and tokens and while layers are computed.
+        What embeddings take depends on how many different tokens a micro-batch has. So the step is
+        walked with as few as there may be, which is refused, and as many, which is warned of. The
+        programs of wafers are those that the walk has found.
+
+        Raises:
+            OpenwaferError: ``kernel-memory``, a PE has no room for what the step keeps there.
         """
-        if self._num_tokens is None:
-            return
-        plan = self._plan(self._num_tokens)
-        held = {
-            layer: size
-            for layer, size in activation_bytes.items()
-            if not self._is_left_to_host(layer)
-        }
-        needed, room = sum(held.values()), plan.arena_bytes
-        if needed > room:
-            most = max(held, key=lambda layer: held[layer])
-            warnings.warn(
-                f"torch's forwards leave {needed:,} bytes of activations for their backward, most "
-                f"of them {most!r} with {held[most]:,}; {plan.rows} x {plan.columns} PEs have room "
-                f"for {room:,} with {plan.tokens} tokens each. If the run ends for lack of memory, "
-                "spread the model over more PEs, give fewer tokens at a time, or set "
-                "activations: recompute",
-                stacklevel=2,
-            )
+        found = _walked(self, walk, torch.zeros_like)
+        if found.has_embedding:
+            try:
+                found = _walked(self, walk, _all_different)
+            except OpenwaferError as cause:
+                warnings.warn(
+                    "a micro-batch may have no room on the wafer, by how many different tokens it "
+                    f"has: {cause.diagnostics[0].message}",
+                    stacklevel=2,
+                )
+        self.most_features, self._programs = found.most_features, found.programs
+        self.foreseen_bytes = found.account.memory_bytes
 
     def _is_left_to_host(self, layer: str) -> bool:
         return any(fnmatchcase(layer, pattern) for pattern in self.options.host)
@@ -170,12 +177,19 @@ class Fabric:
         """
         tokens = num_tokens(shape)
         if tokens not in self._wafers:
-            transport = Transport(self.options.transport)
-            resident = Resident(self._plan(tokens), self.options.account, transport)
-            self._wafers[tokens] = Wafer(resident, self.account, self._functions)
-        else:
-            self._load(self._wafers[tokens])
+            program = self._programs.get(tokens) or self._plan(tokens)
+            self._wafers[tokens] = Wafer(self._resident(program), self.account, self._functions)
+        self._load(self._wafers[tokens])
         return self._wafers[tokens]
+
+    @property
+    def programs(self) -> Mapping[int, ResidentPlan]:
+        """What wafers have to compute, by the number of their tokens."""
+        return {tokens: wafer.resident.plan for tokens, wafer in self._wafers.items()}
+
+    def seen(self, ids: torch.Tensor, num_entries: int) -> torch.Tensor:
+        """The tokens that an embedding of so many entries is taken to be asked for."""
+        return ids
 
     @property
     def rows(self) -> int:
@@ -192,8 +206,7 @@ class Fabric:
         Raises:
             OpenwaferError: heads or sequences do not divide, or there is no room.
         """
-        wafer.heads = heads
-        self._load(wafer)
+        self._load(wafer, heads)
 
     def classify(self, wafer: Wafer, num_classes: int) -> None:
         """Have a wafer's program compute the loss of so many classes.
@@ -201,16 +214,20 @@ class Fabric:
         Raises:
             OpenwaferError: there is no room.
         """
-        wafer.num_classes = num_classes
-        self._load(wafer)
+        self._load(wafer, num_classes=num_classes)
 
-    def _load(self, wafer: Wafer) -> None:
+    def _resident(self, program: ResidentPlan) -> Resident:
+        return Resident(program, self.options.account, Transport(self.options.transport))
+
+    def _load(self, wafer: Wafer, heads: Heads | None = None, num_classes: int = 0) -> None:
         """Give a wafer the program of all layers that have come up to now."""
-        plan = self._plan(wafer.resident.plan.num_tokens)
-        if wafer.heads is not None:
-            plan = with_heads(plan, wafer.heads)
-        plan = replace(plan, num_classes=wafer.num_classes)
-        if plan != wafer.resident.plan:
+        known = wafer.resident.plan
+        plan = self._plan(known.num_tokens)
+        heads = heads or known.heads
+        if heads is not None:
+            plan = with_heads(plan, heads)
+        plan = replace(plan, num_classes=num_classes or known.num_classes)
+        if plan != known:
             check_room(plan)
             wafer.resident.become(plan)
             self.account.loads += 1
@@ -247,6 +264,47 @@ class Fabric:
             raise not_computed(name, module, f"{norm} beside {self.norm}")
         self.norm = norm
         self.widen(norm.num_features)
+
+
+class _DryFabric(Fabric):
+    """Counts what a step takes of a fabric's memory, and computes nothing.
+
+    Args:
+        fabric: of whose options, and with whose programs to begin.
+        ids: makes of the tokens that an embedding is asked for those that it is taken to be.
+    """
+
+    def __init__(self, fabric: Fabric, ids: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__(fabric.options, fabric.num_tokens)
+        self.most_features, self.norm = fabric.most_features, fabric.norm
+        self._programs = fabric.programs
+        self._ids = ids
+        self.has_embedding = False
+
+    def seen(self, ids: torch.Tensor, num_entries: int) -> torch.Tensor:
+        """See :class:`Fabric`."""
+        self.has_embedding = True
+        return self._ids(ids) % num_entries
+
+    def _resident(self, program: ResidentPlan) -> Resident:
+        return DryResident(program)
+
+
+def _walked(
+    fabric: Fabric,
+    walk: Callable[[LayerBackend], object],
+    ids: Callable[[torch.Tensor], torch.Tensor],
+) -> _DryFabric:
+    """What a step has asked for; it has run with the programs of a first one, as later steps do."""
+    first = _DryFabric(fabric, ids)
+    walk(first)
+    later = _DryFabric(first, ids)
+    walk(later)
+    return later
+
+
+def _all_different(ids: torch.Tensor) -> torch.Tensor:
+    return torch.arange(ids.numel()).view(ids.shape)
 
 
 @dataclass

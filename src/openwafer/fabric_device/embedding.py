@@ -37,7 +37,7 @@ def embedding(
     options |= zip(_PLAIN, positional, strict=False)
     if any(value != _PLAIN[name] for name, value in options.items() if name != "norm_type"):
         raise wafers.account.refusal("embedding with other options")
-    entries, places = torch.unique(ids, return_inverse=True)
+    entries, places = torch.unique(wafers.seen(ids, len(weight)), return_inverse=True)
     _check_ids(entries, len(weight))
     taken = weight[entries]
     _check_finite(entries, taken.detach())

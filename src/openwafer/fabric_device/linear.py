@@ -30,6 +30,9 @@ class Wafers(Protocol):
     def wafer(self, shape: torch.Size) -> Wafer:
         """The one for tokens of a tensor (..., features)."""
 
+    def seen(self, ids: Tensor, num_entries: int) -> Tensor:
+        """The tokens that an embedding of so many entries is taken to be asked for."""
+
     def widen(self, features: int) -> None:
         """Have wafers take a layer of so many inputs or outputs."""
 

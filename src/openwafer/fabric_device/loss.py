@@ -9,7 +9,7 @@ from torch import Tensor
 from openwafer.diagnostics import error
 from openwafer.fabric_device.linear import Wafers
 from openwafer.fabric_device.on_wafer import OnWafer, rested
-from openwafer.fabric_device.wafer import Wafer
+from openwafer.fabric_device.wafer import Wafer, asked_by
 
 
 def cross_entropy(wafers: Wafers, logits: Tensor, labels: Tensor, **options: Any) -> Tensor | None:
@@ -55,12 +55,13 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, wafers: Wafers, logits: OnWafer, labels: Tensor, divisor: int) -> Tensor:
         wafer: Wafer = logits.rest.wafer
-        wafers.classify(wafer, logits.shape[1])
-        given = rested(logits, wafer)
         of_tokens = labels.numpy().astype(np.int32)
-        losses, gradients = wafer.resident.cross_entropy(
-            given.activation, of_tokens, 1 / max(1, divisor)
-        )
+        with asked_by("the loss"):
+            wafers.classify(wafer, logits.shape[1])
+            given = rested(logits, wafer)
+            losses, gradients = wafer.resident.cross_entropy(
+                given.activation, of_tokens, 1 / max(1, divisor)
+            )
         ctx.gradients = wafer.made(gradients, has_zeros=True)
         ctx.shape = logits.shape
         wafer.account.copies_on += 1

@@ -14,7 +14,7 @@ import torch
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.fabric_device.report import Tally
 from openwafer.sdk.kernels.resident import Resident
-from openwafer.sdk.kernels.resident_plan import Activation, Heads, ResidentPlan
+from openwafer.sdk.kernels.resident_plan import Activation, ResidentPlan
 
 Refusal: TypeAlias = Callable[[str], OpenwaferError]
 """Makes the error of a torch function that reads an activation inside a layer."""
@@ -59,9 +59,28 @@ class Account:
         before = self.layer, self.refuses
         self.layer, self.refuses = layer, refuses
         try:
-            yield
+            with asked_by(f"layer {layer!r}" if layer else "what lies between layers"):
+                yield
         finally:
             self.layer, self.refuses = before
+
+
+@contextmanager
+def asked_by(what: str) -> Iterator[None]:
+    """Context of what asks for room, whose name an error has where there is none."""
+    try:
+        yield
+    except OpenwaferError as cause:
+        found = cause.diagnostics[0]
+        if found.code != "kernel-memory" or found.notes:
+            raise
+        raise error(
+            found.code,
+            found.message,
+            notes=(f"{what} asks for it",),
+            help="spread the model over more PEs, give fewer tokens at a time, or set "
+            "activations: recompute",
+        ) from cause
 
 
 class Held:
@@ -157,10 +176,6 @@ class Wafer:
         resident: holds the activations.
         account: of the device.
         functions: of torch, by whoever computes them here; those return None for what they do not.
-
-    Attributes:
-        heads: of its program's attention.
-        num_classes: of its program's loss.
     """
 
     def __init__(
@@ -172,8 +187,6 @@ class Wafer:
         self.resident = resident
         self.account = account
         self.functions = functions
-        self.heads: Heads | None = None
-        self.num_classes = 0
 
     def rest(self, tensor: torch.Tensor) -> Held:
         """An activation with a tensor's values: (..., features)."""

@@ -1,7 +1,7 @@
 """A backend in this file alone: NumPy computes linear layers, forward and backward."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +15,7 @@ from openwafer.training.frontends import stream_weights
 from openwafer.training.plan_record import Activations, Mode
 from openwafer.training.stream.device.layer_backend import (
     TORCH,
+    LayerBackend,
     LayerKernel,
     OwnKernel,
     not_computed,
@@ -56,7 +57,7 @@ class NumpyBackend:
             raise not_computed(layer, module, f"a {type(module).__name__}")
         return LinearByNumpy(self.calls)
 
-    def hold(self, activation_bytes: Mapping[str, int]) -> None:
+    def try_step(self, walk: Callable[[LayerBackend], object]) -> None:
         pass
 
     def expect(self, layers: Sequence[str]) -> None:

@@ -57,15 +57,19 @@ class Resident:
         self._released: deque[Activation] = deque()
         self.least_free = plan.num_panels - 1
         ones = np.ones((plan.rows, plan.columns, plan.tokens), np.float32)
-        self._begin(compiled("resident", plan.arch, plan.params), ones)
+        self._compile(plan)
+        self._begin(ones)
 
-    def _begin(self, program: Compiled, arena: NDArray[np.float32]) -> None:
+    def _compile(self, plan: ResidentPlan) -> None:
+        self._program: Compiled = compiled("resident", plan.arch, plan.params)
+
+    def _begin(self, arena: NDArray[np.float32]) -> None:
         """Run the plan's program with what lies at the begin of its arena."""
         plan = self.plan
         self._links = host_links((plan.columns, plan.rows), plan.arch, plan.edge)
         self._pes = self._links.numbers(range(plan.columns), range(plan.rows))
         options = replace(QUIET, edge=plan.edge, transport=self.transport)
-        self._run = program.run(options, account=self.has_account)
+        self._run = self._program.run(options, account=self.has_account)
         self._write(0, arena)
         if self.has_account:
             self._of_command = self._command_cycles()
@@ -94,13 +98,13 @@ class Resident:
                 help="spread the model over more PEs, or give fewer tokens at a time",
             )
         # Before the old run is closed: what does not compile leaves it as it is.
-        program = compiled("resident", plan.arch, plan.params)
+        self._compile(plan)
         arena = self._read(0, used * self.plan.tokens)
         self.close()
         kept = [span for span in self._free if sum(span) < before]
         self._free = [*kept, (used, plan.num_panels - used)]
         self.plan, self.least_free = plan, plan.num_panels - self.used_panels
-        self._begin(program, arena)
+        self._begin(arena)
 
     def close(self) -> None:
         """End the run."""
@@ -205,18 +209,13 @@ class Resident:
 
     def gradient(self, weights: Weights, x: Activation, dy: Activation) -> NDArray[np.float32]:
         """Gradients of the values of :meth:`forward`: DY X^T at their places, and sums of DY."""
-        streams, ports = weights.streams, self.plan.edge.ports
+        streams = weights.streams
         words = streams.place_words(self._places(weights, x))
         self._launch("gradient", self._given(dy, number=1), dy.panels)
-        entered, left = self._send(streams, words), [0] * len(ports)
+        entered, left = self._send(streams, words), [0] * len(self.plan.edge.ports)
         values = np.zeros(streams.matrix.nnz, np.float32)
         for row, own in enumerate(weights.rows):
-            number, in_band = divmod(row, self.plan.band)
-            port = ports[number]
-            values[own] = self._run.receive_port(
-                port.name, len(own), np.float32, color=port.out[in_band]
-            )
-            left[number] += len(own)
+            values[own] = self._receive(row, len(own), left)
         self._end("gradient", entered, left, weights=weights)
         return values
 
@@ -385,16 +384,23 @@ class Resident:
 
     def _take(self, found: NDArray[np.float32], first: int, dy: Activation) -> None:
         """Let sums of numbers of features leave by the ports."""
-        plan, ports = self.plan, self.plan.edge.ports
+        rows = self.plan.rows
         self._launch("give", first, dy.panels)
-        left = [0] * len(ports)
-        for row in range(plan.rows):
-            number, in_band = divmod(row, plan.band)
-            color = ports[number].out[in_band]
-            taken = self._run.receive_port(ports[number].name, dy.panels, np.float32, color=color)
-            found[row :: plan.rows] = taken[: len(found[row :: plan.rows])]
-            left[number] += dy.panels
+        left = [0] * len(self.plan.edge.ports)
+        for row in range(rows):
+            taken = self._receive(row, dy.panels, left)
+            found[row::rows] = taken[: len(found[row::rows])]
         self._end("give", left=left)
+
+    def _receive(self, row: int, count: int, left: list[int]) -> NDArray[np.float32]:
+        """Words of a row of PEs, counted among those that have left by its port."""
+        number, in_band = divmod(row, self.plan.band)
+        port = self.plan.edge.ports[number]
+        left[number] += count
+        words: NDArray[np.float32] = self._run.receive_port(
+            port.name, count, np.float32, color=port.out[in_band]
+        )
+        return words
 
     @property
     def _norm(self) -> Norm:

@@ -199,11 +199,6 @@ class ResidentPlan:
         return max(0, (MEMORY_BYTES - self.buffer_bytes) // (4 * self.tokens))
 
     @property
-    def arena_bytes(self) -> int:
-        """Bytes of all PEs' arenas that activations may take; the ones do the rest."""
-        return 4 * self.tokens * max(0, self.num_panels - 1) * self.rows * self.columns
-
-    @property
     def memory_bytes(self) -> int:
         """Bytes of a PE's 48 KB that are taken, with those that are kept for code."""
         return self.buffer_bytes + 4 * self.tokens * self.num_panels

@@ -67,6 +67,7 @@ from openwafer.training.stream.plan.search import (
     PlanRequest,
     SplitAt,
     StreamPlan,
+    dry_step_of,
     make_plan,
     split_for_host,
 )
@@ -369,7 +370,9 @@ def _plan_run(
     if given.systems > 1:
         refuse_systems(plan)
     refuse_uses(model, plan)
-    check_kernels(plan.split, model, device.backend, plan.dry.left_by_layer())
+    with unseen(workload):
+        walk = dry_step_of(request, plan).run_by
+        check_kernels(plan.split, model, device.backend, walk)
     speculates = given.keeps_gradients and request.timing is UpdateTiming.ON_PUSH
     owners = owners_of(plan.layouts, given.systems, given.options.store_systems)
     shares = _shares(plan.layouts, given, plan.mode, has_folder=folder is not None)

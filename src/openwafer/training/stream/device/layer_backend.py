@@ -71,11 +71,12 @@ class LayerBackend(Protocol):
             OpenwaferError: options have names that no layer has.
         """
 
-    def hold(self, activation_bytes: Mapping[str, int]) -> None:
-        """See whether what forwards leave behind has room, when a step is planned.
+    def try_step(self, walk: Callable[["LayerBackend"], object]) -> None:
+        """See whether a step has room, when it is planned.
 
         Args:
-            activation_bytes: of each layer that is called, for the backward, as torch keeps them.
+            walk: walks the step, with weights and data of no meaning, each layer by the kernel of a
+                backend.
 
         Raises:
             OpenwaferError: it has none.
@@ -94,7 +95,7 @@ class _Torch:
     def expect(self, layers: Sequence[str]) -> None:
         """See :class:`LayerBackend`."""
 
-    def hold(self, activation_bytes: Mapping[str, int]) -> None:
+    def try_step(self, walk: Callable[[LayerBackend], object]) -> None:
         """See :class:`LayerBackend`."""
 
     def report(self) -> None:
@@ -111,7 +112,7 @@ def check_kernels(
     split: Partition,
     model: nn.Module,
     backend: LayerBackend,
-    activation_bytes: Mapping[str, int],
+    walk: Callable[[LayerBackend], object],
 ) -> None:
     """See that every layer is computed; one inside another by whoever computes that one.
 
@@ -119,17 +120,17 @@ def check_kernels(
         split: of the model.
         model: whose layers they are.
         backend: computes them.
-        activation_bytes: see :meth:`LayerBackend.hold`.
+        walk: see :meth:`LayerBackend.try_step`.
 
     Raises:
-        OpenwaferError: ``layer-not-computed``, options of the backend name no layer, or activations
-            have no room.
+        OpenwaferError: ``layer-not-computed``, options of the backend name no layer, or a step has
+            no room.
     """
     backend.expect([layer.name for layer in split.modules])
     for layer in split.modules:
         if layer.parent is None:
             backend.kernel(layer.name, model.get_submodule(layer.name))
-    backend.hold(activation_bytes)
+    backend.try_step(walk)
 
 
 TORCH: Final[LayerBackend] = _Torch()

@@ -5,7 +5,7 @@ peak it meters is the peak the real step will have, activations and temporaries 
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +19,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
 from openwafer.training.store.layout import Part, RecordLayout
 from openwafer.training.stream.device.device import CpuDevice, Submitted, Transfer
-from openwafer.training.stream.device.layer_backend import LayerCall, LayerKernel
+from openwafer.training.stream.device.layer_backend import LayerBackend, LayerCall, LayerKernel
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.execute.micro_batches import Forward, run_forward
@@ -231,6 +231,12 @@ class DryStep:
         """Run the step and say what it needs."""
         return faked(partial(_walk, self))
 
+    def run_by(self, backend: LayerBackend) -> None:
+        """Run the step with random weights, each layer by the kernel of a backend."""
+        with _staged(self, None) as stage:
+            stage.by = backend
+            stage.run()
+
     def harmless_changes(self) -> tuple[str, ...]:
         """Names of what forwards change that systems may each have for themselves."""
 
@@ -279,6 +285,7 @@ class _Stage(PassObserver):
         workload, split, torch_device = step.workload, step.split, step.torch_device
         self.workload = workload
         self.device = device = DryDevice(torch_device, overlaps=step.settings.overlaps)
+        self.by: LayerBackend = self
         self.watch: ForwardWatch | None = None
         self.order = Order.FALLING
         self.changed: tuple[str, ...] = ()
@@ -334,12 +341,12 @@ class _Stage(PassObserver):
 
     def kernel(self, layer: str, module: nn.Module) -> LayerKernel:
         """See :class:`LayerBackend`. Shapes and bytes are torch's, whoever computes the step."""
-        return self
+        return self if self.by is self else self.by.kernel(layer, module)
 
     def expect(self, layers: Sequence[str]) -> None:
         """See :class:`LayerBackend`."""
 
-    def hold(self, activation_bytes: Mapping[str, int]) -> None:
+    def try_step(self, walk: Callable[[LayerBackend], object]) -> None:
         """See :class:`LayerBackend`."""
 
     def report(self) -> None:

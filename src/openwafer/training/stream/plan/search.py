@@ -163,6 +163,11 @@ def _fits(peak: int, budget: int | None) -> bool:
 
 def dry_run_of(request: PlanRequest, plan: StepPlan) -> DryRun:
     """Walk a plan over the workload of a request, which need not be the one it was made for."""
+    return dry_step_of(request, plan).run()
+
+
+def dry_step_of(request: PlanRequest, plan: StepPlan) -> DryStep:
+    """What walks a plan over the workload of a request; see :func:`dry_run_of`."""
     settings = DryRunSettings(
         plan.policies,
         plan.schedule if request.workload.is_graded else plan.forward_schedule,
@@ -171,7 +176,7 @@ def dry_run_of(request: PlanRequest, plan: StepPlan) -> DryRun:
         request.overhead_bytes,
     )
     torch_device = request.torch_device
-    return DryStep(request.workload, plan.split, plan.layouts, torch_device, settings).run()
+    return DryStep(request.workload, plan.split, plan.layouts, torch_device, settings)
 
 
 @dataclass(frozen=True)
