@@ -29,6 +29,7 @@ fn bits(x: i16) i16 {
   return found;
 }
 fn path(x: i16) i16 { if (x == 0) { return 0; } return bits(x) + 2 * path(x / 2); }
+fn deep(x: i16) i16 { if (x == 0) { return 0; } return deep(x - 1) + 1; }
 fn role(x: i16, y: i16) comptime_struct {
   if (x > 0 and bits(y) == 1) { @set_color_config(x, y, a, WEST_ONLY); }
   if (y == 3 and x == 0) { return .{ .is_even = x == 0, .id = y }; }
@@ -143,6 +144,7 @@ ERRORS = {
     "a color twice": """for (@range(i16, W)) |x| {
       for (@range(i16, H)) |y| { @set_color_config(x, y * y / 4, a, EAST_ONLY); } print(x); }""",
     "an assertion of a call": "for (@range(i16, W)) |x| { code(x, 0, refused(x)); }",
+    "calls too deep": "for (@range(i16, W)) |x| { code(x, 0, deep(60 * x)); }",
     "no code": "for (@range(i16, W)) |x| { code(x, x % H / 2 * 2, x); if (x == 3) { break; } }",
 }
 

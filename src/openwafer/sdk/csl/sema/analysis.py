@@ -200,7 +200,7 @@ class Analysis:
         self.layout = layout
         self.diagnostics: list[Diagnostic] = []
         self.printed: list[str] = []
-        self.call_depth = 0
+        self.call_depth = self.deepest_call = 0
         self.num_steps = 0
         self._progress = Progress(options.comptime_step_limit)
         self.last_place: Span | None = None

@@ -129,6 +129,7 @@ def _follow(
     body = function.declaration.body
     assert body is not None
     sema.call_depth += 1
+    sema.deepest_call = max(sema.deepest_call, sema.call_depth)
     try:
         with sema.within(Context(function.module, scope, return_type=result)):
             sema.evaluate(body, types.VOID)

@@ -52,7 +52,7 @@ def follow_call(
     outer, mark = group.active, len(layout.deferred)
     sema.num_lane_loops += 1
     try:
-        found = _Call(layout, group, function, arguments, follow).met()
+        found = _Call(sema, layout, function, arguments, follow).met()
     except (Separately, _NoCommonFormError):
         del layout.deferred[mark:]
         layout.walked.add(name)
@@ -69,14 +69,15 @@ class _Call:
 
     def __init__(
         self,
+        sema: Sema,
         layout: LayoutState,
-        group: Group,
         function: FunctionValue,
         arguments: Arguments,
         follow: Follow,
     ) -> None:
+        self._sema = sema
         self._layout = layout
-        self._group = group
+        self._group = sema.group
         self._arguments = arguments
         self._follow = follow
         self._name = id(function.declaration)
@@ -121,18 +122,34 @@ class _Call:
 
     def _of_row(self, row: Sequence[Number]) -> Comptime | None:
         """The result for numbers that do not differ; None where the body acts on the layout."""
-        calls, deferred = self._layout.calls, self._layout.deferred
+        sema, results = self._sema, self._layout.calls.results
         key = *self._key, tuple(row)
-        if key not in calls.results:
-            mark = len(deferred)
-            with self._group.suspended():
-                operand = self._follow(with_numbers(self._shape, iter(row)))
-            if len(deferred) > mark:
-                del deferred[mark:]
+        limit = sema.options.comptime_func_depth_limit
+        # What was not too deep elsewhere may be here, and is refused as without lanes.
+        if key not in results or sema.call_depth + results[key][1] > limit:
+            result, depth = self._followed(row)
+            if result is None:
                 self._note(is_acting=True)
                 return None
-            calls.results[key] = _value(operand)
-        return calls.results[key]
+            results[key] = _value(result), depth
+        found, depth = results[key]
+        sema.deepest_call = max(sema.deepest_call, sema.call_depth + depth)
+        return found
+
+    def _followed(self, row: Sequence[Number]) -> tuple[Operand | None, int]:
+        """What :meth:`_of_row` gives, and how many calls deep it went."""
+        sema, deferred = self._sema, self._layout.deferred
+        outer, mark = sema.deepest_call, len(deferred)
+        sema.deepest_call = sema.call_depth
+        try:
+            with self._group.suspended():
+                operand = self._follow(with_numbers(self._shape, iter(row)))
+            depth = sema.deepest_call - sema.call_depth
+        finally:
+            sema.deepest_call = max(outer, sema.deepest_call)
+        is_acting = len(deferred) > mark
+        del deferred[mark:]
+        return None if is_acting else operand, depth
 
     def _by_ways(self) -> _Results:
         """Results of each way through the body, which may act on the layout."""

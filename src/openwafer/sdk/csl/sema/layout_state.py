@@ -99,12 +99,12 @@ class KnownCalls:
     """What is known of functions that loops in lanes call.
 
     Attributes:
-        results: by the function and its arguments.
+        results: by the function and its arguments, and how many calls deep each went.
         acting: ids of declarations that have changed the layout.
         parting: of others, whose lanes have gone several ways.
     """
 
-    results: dict[Hashable, Comptime] = field(default_factory=dict)
+    results: dict[Hashable, tuple[Comptime, int]] = field(default_factory=dict)
     acting: set[int] = field(default_factory=set)
     parting: set[int] = field(default_factory=set)
 
