@@ -181,17 +181,17 @@ class ResidentPlan:
             waiting += (self.panels_of(self.norm.num_features) + 2) * self.tokens
         if self.num_classes:
             waiting += 2 * self.tokens + _ELEMENTARY_WORDS
-        return _CODE_BYTES + 4 * (waiting + self._attention_words + 2 * self.own_features)
+        return _CODE_BYTES + 4 * (waiting + 2 * self.own_features) + self.attention_bytes
 
     @property
-    def _attention_words(self) -> int:
+    def attention_bytes(self) -> int:
         """Two blocks of keys, values and their gradients, scores, and numbers of queries."""
         heads = self.heads
         if heads is None:
             return 0
         queries = heads.count * self.tokens
         size = heads.size // self.rows * queries
-        return 9 * size + 3 * queries * self.tokens + 2 * queries + _ELEMENTARY_WORDS
+        return 4 * (9 * size + 3 * queries * self.tokens + 2 * queries + _ELEMENTARY_WORDS)
 
     @property
     def num_panels(self) -> int:
@@ -364,12 +364,14 @@ def check_room(plan: ResidentPlan) -> None:
     """
     panels = plan.panels_of(plan.most_features)
     if plan.num_panels <= panels:
+        buffers = f"code and buffers of {plan.buffer_bytes:,}"
+        if plan.heads is not None:
+            buffers += f", {plan.attention_bytes:,} of them for attention"
         raise error(
             "kernel-memory",
-            f"{plan.tokens} tokens of {panels} features take "
-            f"{4 * plan.tokens * panels:,} bytes of a PE, whose "
-            f"{MEMORY_BYTES:,} have {max(0, MEMORY_BYTES - plan.buffer_bytes):,} beside code and "
-            "buffers",
+            f"{plan.tokens} tokens of {panels} features take {4 * plan.tokens * panels:,} bytes "
+            f"of a PE, whose {MEMORY_BYTES:,} have "
+            f"{max(0, MEMORY_BYTES - plan.buffer_bytes):,} beside {buffers}",
             help="spread them over more PEs, or give fewer tokens at a time",
         )
 
