@@ -78,6 +78,26 @@ def test_a_transform_takes_what_its_plan_says(num_dims: int) -> None:
     assert abs(cycles - plan.cycles) <= 0.1 * plan.cycles
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("length", "num_dims", "width", "arch"),
+    [(8, 3, 4, "wse3"), (16, 2, 8, "wse2"), (16, 3, 16, "wse2"), (32, 2, 32, "wse2")],
+)
+def test_large_transforms_take_what_their_plans_say(
+    length: int, num_dims: int, width: int, arch: str
+) -> None:
+    plan = kernels.plan_fft(length, num_dims, (width, width), arch=arch)
+    cycles = plan.run(numbers((1, *num_dims * [length]), 1)).cycles
+    assert abs(cycles - plan.cycles) <= 0.1 * plan.cycles
+
+
+@pytest.mark.parametrize("length", [32, 64, 128])
+def test_a_pass_is_planned_with_less_than_the_published_formula(length: int) -> None:
+    plan = kernels.plan_fft(length, 3, (length, length), arch="wse2")
+    levels = length.bit_length() - 1
+    assert plan.pass_cycles < 6.5 * length * levels + 64 * length + 36 * levels
+
+
 def test_one_transform_needs_no_dim_for_it() -> None:
     values = numbers((4,), 1)
     found = kernels.fft(values, (2, 2)).values

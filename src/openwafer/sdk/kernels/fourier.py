@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.pace import ONE_TURN, VectorShape, vector_cycles
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import Precision, gamma, named_precision
@@ -25,18 +27,24 @@ from openwafer.sdk.kernels.running import (
     last_end,
 )
 
-_PASS_CYCLES: Final = 168
-"""Of a pass over one dim, beside its rows and butterflies."""
-_ROW_CYCLES: Final = 69
-"""Of a row of it, beside four turns of a loop."""
-_BUTTERFLY_CYCLES: Final = 97
-"""Of the instructions of a butterfly beside its elements."""
-_ELEMENT_CYCLES: Final = {Precision.F32: 8.5, Precision.F16: 3.2}
-"""Of a butterfly of one pencil."""
-_SCATTER_CYCLES: Final = (1030, -810)
-"""Of a transposition along a line, for each of its PEs and once, beside its words."""
-_MOVE_CYCLES: Final = (55, 35)
-"""Of the moves that turn a pencil's block, along rows and along columns of PEs."""
+_ONCE_CYCLES: Final = 74
+"""Of a launch: the norm, the clock's three looks, and the copy of what it says."""
+_PASS_CYCLES: Final = 15
+"""Of a pass over one dim, beside its operations."""
+_MEETING: Final = 2 * ONE_TURN
+"""Of reads of both halves of an array, which begin at the same word of rows of equal parity."""
+_FACTOR_TURNS: Final = {Precision.F32: ONE_TURN + 1, Precision.F16: 2 * ONE_TURN}
+"""Of reads of numbers and their factors: one in four meets, and of f16 all of a row."""
+_EXCHANGE_CYCLES: Final = 43
+"""Of the instructions of an exchange, and the loads of its operations, beside its messages."""
+_ALONE_CYCLES: Final = 9
+"""Of an exchange with no other PE."""
+_MESSAGE_CYCLES: Final = 16
+"""Of a message of another PE beside its words: a turn of the loop and two operations' loads."""
+_SHALLOW_CYCLES: Final = 1.4
+"""Of a word through an input queue of two, the only one that is left for a fourth way of WSE-2."""
+_BLOCK_CYCLES: Final = 8
+"""Of the loop over blocks that turns them along a row, beside the operation."""
 
 
 class Norm(StrEnum):
@@ -82,23 +90,90 @@ class FftPlan:
     @property
     def memory_bytes(self) -> int:
         """Bytes of a PE's 48 KB, with those that are kept for code."""
-        pencils = self.tile[0] ** 2
-        parts = 2 * 2 * self.length * pencils + self.length + 4 * pencils
+        parts = 2 * 2 * self.length * self._pencils + 2 * self.length
         return parts * self.precision.given.itemsize + CODE_BYTES
 
     @property
+    def _pencils(self) -> int:
+        return self.tile[0] ** 2
+
+    @property
     def cycles(self) -> int:
-        """Predicted cycles: passes, and two transpositions for each dim but the first."""
-        n, of_pe = self.length, self.tile[0]
-        row = _ROW_CYCLES + 4 * GENERATIONS[self.arch].timing.loop_cycles
-        butterfly = _BUTTERFLY_CYCLES + _ELEMENT_CYCLES[self.precision] * of_pe**2
-        taken = self.num_dims * (_PASS_CYCLES + row * n + n / 2 * log2(n) * butterfly)
-        words = self.width * (self.width - 1) * of_pe**3 * self.precision.given.itemsize // 2
-        of_pes, once = _SCATTER_CYCLES
-        for of_move in _MOVE_CYCLES[: self.num_dims - 1]:
-            turned = self.width * of_pe**2 * (of_move + 2 * of_pe)
-            taken += 2 * (of_pes * self.width + once + words + turned)
-        return round(taken)
+        """Predicted cycles of a forward transform: passes, and two transpositions for each dim but
+        the first."""
+        signed = 2 * self._operation("fmul", 1, self.length // 2, ONE_TURN, 2)
+        taken = _ONCE_CYCLES + signed + self.num_dims * self.pass_cycles
+        return taken + 2 * sum(map(self.transposition_cycles, range(self.num_dims - 1)))
+
+    @property
+    def pass_cycles(self) -> int:
+        """Predicted cycles of a pass over one dim: stages of five operations, and one of two."""
+        half, num_stages = self.length * self._pencils, self.length.bit_length() - 1
+        taken = _PASS_CYCLES + 2 * self._operation("fadd", 1, half, _MEETING)
+        if num_stages % 2:
+            # The last stage ends where it began, so differences are moved behind the sums.
+            taken += self._operation("fmov", 1, half, ONE_TURN, num_registers=2)
+        for stage in range(num_stages - 1):
+            num_factors = self.length >> (stage + 1)
+            line = half // num_factors
+            is_narrow = self.precision is Precision.F16
+            pair_turns = ONE_TURN if is_narrow else _FACTOR_TURNS[self.precision]
+            taken += 3 * self._operation("fadd", num_factors, line, _MEETING)
+            taken += self._operation("fmul", num_factors, line, _FACTOR_TURNS[self.precision])
+            taken += self._operation("fmul", half // 2, 2, pair_turns)
+        return taken
+
+    def transposition_cycles(self, axis: int) -> int:
+        """Predicted cycles of a transposition along rows of PEs, or along columns.
+
+        Args:
+            axis: 0 along rows, 1 along columns.
+        """
+        n, of_pe = self.width, self.tile[0]
+        own = vector_cycles(VECTOR_OPS["mov32"], self.word_count // n, GENERATIONS[self.arch])
+        taken = own + self._exchange_cycles(axis)
+        if of_pe == 1 or axis == 1:
+            num_lines = 1 if of_pe == 1 else self.length * of_pe
+            line = 2 * self.length * self._pencils // num_lines
+            return taken + self._operation("fmov", num_lines, line, ONE_TURN, num_registers=2)
+        turned = self._operation("fmov", of_pe**3, 2, ONE_TURN, num_registers=2)
+        return taken + n * (turned + _BLOCK_CYCLES)
+
+    def _exchange_cycles(self, axis: int) -> int:
+        """Of the PE in the middle of a line, which lets most blocks pass, or of the line, whose PEs
+        get rid of their own messages one behind the other each way."""
+        n, timing = self.width, GENERATIONS[self.arch].timing
+        if n == 1:
+            return _ALONE_CYCLES
+        before, block = (n - 1) // 2, self.word_count // n
+        back = (n - 1 - before) * (before + 1) * block
+        words = (n - 1) * block + before * (n - before) * block + back
+        line = (n - 1) * (n * block + timing.hop_cycles + 2 * timing.ramp_cycles)
+        if axis == 1 and self.arch is Arch.WSE2:
+            words += round((_SHALLOW_CYCLES - 1) * back)
+            line += round((_SHALLOW_CYCLES - 1) * (n - 1) * n * block / 2)
+        return _EXCHANGE_CYCLES + max(words + (n - 1) * _MESSAGE_CYCLES, line)
+
+    @property
+    def word_count(self) -> int:
+        """Wavelets of all numbers of a PE."""
+        return 2 * self.length * self._pencils * self.precision.given.itemsize // 4
+
+    def _operation(
+        self,
+        name: str,
+        num_lines: int,
+        line: int,
+        turns: int,
+        num_registers: int = 3,
+    ) -> int:
+        """Cycles of a vector operation on lines, each of which begins with a beat of its own."""
+        op = VECTOR_OPS[name + ("h" if self.precision is Precision.F16 else "s")]
+        generation = GENERATIONS[self.arch]
+        width = op.rates[generation.arch]
+        filled = num_lines * width * -(-line // width)
+        shape = VectorShape(turns=turns, num_registers=num_registers)
+        return vector_cycles(op, filled, generation, shape)
 
     def error_bound(
         self, values: NDArray[Any], *, is_inverse: bool = False, norm: str = Norm.BACKWARD
