@@ -290,12 +290,15 @@ def evaluate(
     overrides: Overrides = [],  # noqa: B006
     checkpoint: SavedStep = None,
     trust_code: TrustCode = False,
+    measure: Annotated[
+        str, typer.Option(metavar="NAME", help="Of a scalar that the model's forward returns.")
+    ] = "loss",
 ) -> None:
-    """Take the loss on held-out documents."""
+    """Take the loss on held-out documents, or another measure that the model has."""
     from openwafer.training.session import Session
 
-    loss = Session(run, overrides, trusts_code=trust_code).evaluate(batches, checkpoint)
-    print(f"validation loss {loss:.4f}")
+    session = Session(run, overrides, trusts_code=trust_code)
+    print(f"validation {measure} {session.evaluate(batches, checkpoint, measure):.4f}")
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -314,14 +317,19 @@ def generate(  # noqa: PLR0913 - a parameter is an option
     ] = False,
     checkpoint: SavedStep = None,
     trust_code: TrustCode = False,
+    is_python: Annotated[
+        bool, typer.Option("--python", help="Draw lines again that Python cannot read.")
+    ] = False,
 ) -> None:
     """Write text with the model of a run."""
     from openwafer.config import InvalidFieldError
     from openwafer.diagnostics import error
     from openwafer.training.session import Sampling, Session
+    from openwafer.training.session.constrained import can_become_python
 
+    constraint = can_become_python if is_python else None
     try:
-        sampling = Sampling(tokens, temperature, top_k, top_p, seed)
+        sampling = Sampling(tokens, temperature, top_k, top_p, seed, constraint)
     except InvalidFieldError as cause:
         raise error("option-value", str(cause)) from cause
     _require_texts(prompt)

@@ -1,7 +1,6 @@
 """The demonstration: a model larger than its device, from sources to a report."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,13 @@ from openwafer.training.metrics import RunRecord, load_run
 from openwafer.training.metrics.report import write_report
 from openwafer.training.metrics.step_lines import measured_peaks
 from openwafer.training.metrics.units import format_bytes
-from openwafer.training.plan_record import Mode
-from openwafer.training.session import RunConfig, Sampling, Session
+from openwafer.training.session import Sampling, Session
+from openwafer.training.session.constrained import can_become_python
+from openwafer.training.session.opened_model import GeneratedTexts
 
 NAME = "demo"
 PROMPT = "def __init__(self"
-SAMPLING = Sampling(max_new_tokens=200, temperature=0.4, top_k=20)
+SAMPLING = Sampling(max_new_tokens=200, temperature=0.4, top_k=20, constraint=can_become_python)
 # What processors say that multiply bf16, as torch.cpu.get_capabilities names it.
 BF16_UNITS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
 
@@ -32,7 +32,6 @@ def run_demo(folder: Path, overrides: Sequence[str] = ()) -> None:
         own = [f"folder={folder}", f"name={free_name(folder, NAME)}", f"precision={_precision()}"]
         session = Session(path, [*own, *overrides])
     run = session.folder.path
-    plain_bytes = _plain_bytes(session.config)
     console.print("training a transformer on the sources of Python's own library\n")
     result = session.train()
     if not result.is_complete:
@@ -40,11 +39,12 @@ def run_demo(folder: Path, overrides: Sequence[str] = ()) -> None:
         return
     written = session.generate_all([PROMPT], SAMPLING)
     session.keep_sample(PROMPT, written.texts[0], written.step)
-    _show_sample(written.texts[0], console)
+    _show_sample(written, console)
     exported = session.export(run / "exported")
     _load(exported, console)
+    session.count_plain_loop()
     report = write_report(run)
-    _sum_up(load_run(run), plain_bytes, console)
+    _sum_up(load_run(run), console)
     for name, place in (
         ("report", report),
         ("model", exported),
@@ -60,17 +60,10 @@ def _precision() -> str:
     return "bf16" if any(capabilities.get(unit) for unit in BF16_UNITS) else "fp32"
 
 
-def _plain_bytes(config: RunConfig) -> int:
-    """Bytes that the plain loop would hold on the device: all weights, states and gradients."""
-    streaming = replace(config.streaming, mode=Mode.RESIDENT)
-    plan = Session(replace(config, device_memory=None, streaming=streaming)).plan()
-    return plan.predicted_peak_bytes + sum(layer.states_bytes for layer in plan.layers)
-
-
-def _show_sample(text: str, console: Console) -> None:
+def _show_sample(written: GeneratedTexts, console: Console) -> None:
     console.rule("what the model writes")
-    console.print(PROMPT + text, markup=False, highlight=False)
-    console.rule()
+    console.print(PROMPT + written.texts[0], markup=False, highlight=False)
+    console.rule(f"{written.num_redrawn[0]} lines that Python cannot read were drawn again")
 
 
 def _load(exported: Path, console: Console) -> None:
@@ -89,7 +82,9 @@ def _load(exported: Path, console: Console) -> None:
     )
 
 
-def _sum_up(run: RunRecord, plain_bytes: int, console: Console) -> None:
+def _sum_up(run: RunRecord, console: Console) -> None:
+    plain_bytes = run.plan.plain_loop_bytes
+    assert plain_bytes is not None
     weights = sum(layer.weights_bytes for layer in run.plan.layers)
     states = sum(layer.states_bytes for layer in run.plan.layers)
     rows = run.metrics.rows

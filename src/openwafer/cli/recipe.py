@@ -1,7 +1,6 @@
 """``openwafer recipe``: configs on real data, with the loss that they reach."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -74,7 +73,7 @@ def run_recipe(recipe: "Recipe", overrides: Sequence[str]) -> None:
     session = Session(recipe.config, [f"name={free_name(folder, recipe.name)}", *overrides])
     result = session.train()
     tell_result(session, result)
-    _tell_loss(recipe, result.folder, _is_as_stated(overrides))
+    _tell_figures(recipe, session, _is_as_stated(overrides))
     if recipe.known.prompt is not None:
         _write_text(session, recipe.known.prompt)
 
@@ -102,21 +101,34 @@ def _is_as_stated(overrides: Sequence[str]) -> bool:
     return all(each.partition("=")[0] in SAME_RUN for each in overrides)
 
 
-def _tell_loss(recipe: "Recipe", run: Path, is_as_stated: bool) -> None:
-    """The loss of a run beside the recipe's; another one, of the same settings, is a warning."""
-    from openwafer.diagnostics import Diagnostic, Severity, tell
+def _tell_figures(recipe: "Recipe", session: "Session", is_as_stated: bool) -> None:
+    """What a run reached beside the recipe's figures; if that is not the same, it is a warning."""
     from openwafer.training.metrics import load_run
 
-    validation = load_run(run).validation
+    validation = load_run(session.folder.path).validation
     if validation is None:
         print(f"no loss on held-out documents was taken; see evaluate in {recipe.config}")
         return
-    loss, figure = validation.rows[-1].loss, recipe.known.figure
-    stated = f"{figure.loss:.2f} +- {figure.spread:.2f}"
+    figure, measure = recipe.known.figure, recipe.known.measure
+    title = "loss on held-out documents"
+    found = validation.rows[-1].loss
+    _tell_figure(recipe.name, title, found, figure.loss, figure.spread, is_as_stated)
+    if measure is not None:
+        title = f"{measure.title} (by chance {measure.chance:g})"
+        found = session.evaluate(measure=measure.name)
+        _tell_figure(recipe.name, title, found, measure.mean, measure.spread, is_as_stated)
+
+
+def _tell_figure(
+    name: str, title: str, found: float, mean: float, spread: float, is_as_stated: bool
+) -> None:
+    from openwafer.diagnostics import Diagnostic, Severity, tell
+
+    stated = f"{mean:.2f} +- {spread:.2f}"
     whose = "the recipe's" if is_as_stated else "with other settings than the recipe's, which has"
-    print(f"loss on held-out documents {loss:.4f}; {whose} {stated}")
-    if is_as_stated and abs(loss - figure.loss) > figure.spread:
-        message = f"the loss is {loss:.4f}, and {recipe.name} was measured with {stated}"
+    print(f"{title} {found:.4f}; {whose} {stated}")
+    if is_as_stated and abs(found - mean) > spread:
+        message = f"{title} {found:.4f}, and {name} was measured with {stated}"
         help = "the sources of another Python, or other packages, are other data"
         tell([Diagnostic(Severity.WARNING, "recipe-figure", message, help=help)])
 

@@ -36,6 +36,24 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Measure:
+    """What else of the held-out documents tells how much was learned.
+
+    Attributes:
+        name: of the scalar that the model's forward returns.
+        title: what is measured, for people.
+        mean, spread: as of a loss.
+        chance: what a model has that has learned nothing.
+    """
+
+    name: str
+    title: str
+    mean: float
+    spread: float
+    chance: float
+
+
+@dataclass(frozen=True)
 class RecipeFile:
     """The content of a recipe's file; a field is a key of it.
 
@@ -47,6 +65,7 @@ class RecipeFile:
         memory: most of the host's memory that it took.
         needs: packages that its data step reads and that openwafer itself does without.
         prompt: what a text begins with that is written at the end; ``None`` writes none.
+        measure: see :class:`Measure`; ``None`` where the loss alone is taken.
     """
 
     format: Literal["openwafer-recipe"]
@@ -58,6 +77,7 @@ class RecipeFile:
     memory: Bytes
     needs: tuple[str, ...] = ()
     prompt: str | None = None
+    measure: Measure | None = None
 
     def __post_init__(self) -> None:
         if self.version != VERSION:

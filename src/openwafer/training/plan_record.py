@@ -266,6 +266,8 @@ class PlanRecord:
     `measured_step_seconds` are what the first steps of the run took, None before they are over.
     `whole_layer_calls` are those of layers in the forwards of all micro-batches, where a model may
     leave out layers or tokens: the plan is that of a step that leaves out nothing. None of others.
+    `plain_loop_bytes` are what a device would hold of a plain loop: the peak of the resident plan
+    and the optimizer states; None where nobody counted them.
     """
 
     mode: Mode
@@ -292,3 +294,4 @@ class PlanRecord:
     expert_traffic: ExpertTraffic | None = None
     measured_step_seconds: float | None = None
     whole_layer_calls: int | None = None
+    plain_loop_bytes: int | None = None

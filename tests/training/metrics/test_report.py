@@ -188,6 +188,16 @@ def test_a_budget_far_above_all_that_is_used_does_not_flatten_the_charts(folder:
         assert [key.label for key in drawn.words.legend] == ["predicted peak 61.0 MiB"]
 
 
+@pytest.mark.parametrize(("mebibytes", "is_shown"), [(90, True), (9000, False)])
+def test_what_a_plain_loop_would_hold_is_a_level_that_does_not_flatten_the_chart(
+    folder: Path, mebibytes: int, is_shown: bool
+) -> None:
+    change_plan(folder, plain_loop_bytes=mebibytes << 20)
+    drawn = draw_peak_memory([make_metrics(0, 3)], load_run(folder).plan)
+    labels = [key.label for key in drawn.words.legend]
+    assert ("plain loop, by the plan's count 90.0 MiB" in labels) == is_shown
+
+
 def test_bytes_moved_stand_beside_the_plan(page: str) -> None:
     assert "8.00 (plan 8.00)" in text_of(figure(page, "traffic"))
 

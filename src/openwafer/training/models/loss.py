@@ -15,35 +15,44 @@ from openwafer.training.models.transformers_model import (
     heads_for,
 )
 
+LOSS: Final = "loss"
 
-def loss_of(output: object) -> Tensor:
+
+def loss_of(output: object, name: str = LOSS) -> Tensor:
     """The loss in what forward returned: ``output.loss``, ``output["loss"]``, or the scalar itself.
+
+    Args:
+        output: of forward.
+        name: of another scalar that the output holds in the same way, in place of the loss.
 
     Raises:
         OpenwaferError: there is none, or it is not a scalar that gradients can start from.
     """
     match output:
-        case Tensor():
-            loss: object = output
+        case Tensor() if name == LOSS:
+            found: object = output
         case Mapping():
-            loss = output.get("loss")
-        case _ if hasattr(output, "loss"):
-            loss = output.loss
+            found = output.get(name)
+        case _ if hasattr(output, name):
+            found = getattr(output, name)
         case _:
-            raise _no_loss(f"forward returned {type(output).__name__}, which holds no loss")
-    if not isinstance(loss, Tensor):
-        raise _no_loss(f"the loss in the {type(output).__name__} of forward is {loss!r:.60}")
-    if loss.ndim or not loss.is_floating_point():
-        raise _no_loss(f"the loss has shape {tuple(loss.shape)} and type {loss.dtype}")
-    return loss
+            raise _none(f"forward returned {type(output).__name__}, which holds no {name}", name)
+    if not isinstance(found, Tensor):
+        message = f"the {name} in the {type(output).__name__} of forward is {found!r:.60}"
+        raise _none(message, name)
+    if found.ndim or not found.is_floating_point():
+        raise _none(f"the {name} has shape {tuple(found.shape)} and type {found.dtype}", name)
+    return found
 
 
-def _no_loss(message: str) -> OpenwaferError:
+def _none(message: str, name: str) -> OpenwaferError:
+    is_loss = name == LOSS
+    scalar = "a scalar, or " if is_loss else ""
     return error(
         "model-loss",
         message,
-        notes=('forward must return a scalar, or an object or mapping with a scalar "loss"',),
-        help="does the batch hold labels?",
+        notes=(f'forward must return {scalar}an object or mapping with a scalar "{name}"',),
+        help="does the batch hold labels?" if is_loss else "leave it out for the loss",
     )
 
 

@@ -19,7 +19,7 @@ from torch import nn
 from openwafer.diagnostics import Diagnostic, Severity, error
 from openwafer.training.data import Batch
 from openwafer.training.models import loss_of
-from openwafer.training.models.loss import is_decoding, is_masked, why_not_next_token
+from openwafer.training.models.loss import LOSS, is_decoding, is_masked, why_not_next_token
 from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.stream.execute.micro_batches import Forward
 
@@ -42,8 +42,8 @@ def model_inputs(model: nn.Module, batch: Batch) -> Inputs:
     return inputs
 
 
-def forward_loss(model: nn.Module, inputs: Inputs) -> torch.Tensor:
-    """The model's own loss of one micro-batch, a scalar.
+def forward_loss(model: nn.Module, inputs: Inputs, name: str = LOSS) -> torch.Tensor:
+    """The model's own loss of one micro-batch, a scalar, or another that it returns by a name.
 
     Raises:
         OpenwaferError: ``model-inputs`` where a model of the transformers library refuses the
@@ -51,7 +51,7 @@ def forward_loss(model: nn.Module, inputs: Inputs) -> torch.Tensor:
             comes through as it is.
     """
     try:
-        return loss_of(model(**inputs))
+        return loss_of(model(**inputs), name)
     except REFUSALS as cause:
         if not is_of_library(model) and str(cause) != NO_SUCH_ROW:
             raise
@@ -85,20 +85,22 @@ class ModelForward:
     Attributes:
         model: that is run.
         inputs: on the device.
+        name: of what is returned in place of the loss.
     """
 
     model: nn.Module
     inputs: Inputs
+    name: str = LOSS
 
     def __call__(self) -> torch.Tensor:
         """Run it; see :func:`forward_loss`."""
-        return forward_loss(self.model, self.inputs)
+        return forward_loss(self.model, self.inputs, self.name)
 
 
-def forward_of(model: nn.Module, batch: Batch, device: torch.device) -> Forward:
+def forward_of(model: nn.Module, batch: Batch, device: torch.device, name: str = LOSS) -> Forward:
     """The forward of one micro-batch, whose tensors are on the device; it returns the loss."""
     inputs = {name: tensor.to(device) for name, tensor in model_inputs(model, batch).items()}
-    return ModelForward(model, inputs)
+    return ModelForward(model, inputs, name)
 
 
 def require_tokens(model: nn.Module, sequence_length: int) -> None:

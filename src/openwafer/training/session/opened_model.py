@@ -13,6 +13,7 @@ from typing import Final
 
 import psutil
 import torch
+import transformers
 from torch import nn
 
 from openwafer.config import InvalidFieldError
@@ -20,8 +21,10 @@ from openwafer.diagnostics import error
 from openwafer.training.data import Split, TokenDataset
 from openwafer.training.data.tokenizer import Tokenizer
 from openwafer.training.models.key_values import forward_from, kept_bytes, new_key_values
+from openwafer.training.models.loss import LOSS
 from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.session.config import RunConfig
+from openwafer.training.session.constrained import Constraint, Lines
 from openwafer.training.session.forward import forward_of, generation_seed, require_writer
 from openwafer.training.sparsity.packed_linear import multiplying_few_tokens
 from openwafer.training.sparsity.products import FewTokens
@@ -72,30 +75,39 @@ def held_out(dataset: TokenDataset) -> TokenDataset:
     return dataset.for_split(Split.VALIDATION, verify=False)
 
 
-def evaluate(opened: OpenedModel, dataset: TokenDataset, num_batches: int) -> float:
+def evaluate(
+    opened: OpenedModel, dataset: TokenDataset, num_batches: int, name: str = LOSS
+) -> float:
     """Mean loss over the targets of the first batches of a split.
 
     A batch passes the layers in the micro-batches of training, so that it fits the device.
+
+    Args:
+        opened: the model.
+        dataset: the split.
+        num_batches: at most.
+        name: of another scalar that forward returns; its mean is that over the samples.
     """
     opened.execution.flush()
     size = opened.config.batch.samples_of_piece
     device = opened.execution.device.torch_device
     total = 0.0
-    num_targets = 0
+    total_weight = 0
     opened.model.eval()
     try:
         for batch in islice(dataset.once(), num_batches):
             starts = range(0, len(batch.input_ids), size)
             pieces = [batch.rows(start, start + size) for start in starts]
             losses = opened.execution.evaluate(
-                [forward_of(opened.model, piece, device) for piece in pieces]
+                [forward_of(opened.model, piece, device, name) for piece in pieces]
             )
             for piece, loss in zip(pieces, losses, strict=True):
-                total += loss.item() * piece.num_targets
-                num_targets += piece.num_targets
+                weight = piece.num_targets if name == LOSS else len(piece.input_ids)
+                total += loss.item() * weight
+                total_weight += weight
     finally:
         opened.model.train()
-    return total / num_targets
+    return total / total_weight
 
 
 @dataclass(frozen=True)
@@ -108,6 +120,8 @@ class Sampling:
         top_k: chooses among so many likeliest tokens; ``None`` among all.
         top_p: chooses among the fewest tokens whose probabilities add up to so much.
         seed: of the draws.
+        constraint: what the text up to each line end has to meet, prompt and all; a line by which
+            it does not is drawn again. See :mod:`~openwafer.training.session.constrained`.
     """
 
     max_new_tokens: int = 128
@@ -115,8 +129,13 @@ class Sampling:
     top_k: int | None = None
     top_p: float = 1.0
     seed: int = 0
+    constraint: Constraint | None = None
 
     def __post_init__(self) -> None:
+        if self.constraint is not None and self.temperature == 0:
+            raise InvalidFieldError(
+                "temperature", "0 draws the same line again, and a constraint may refuse it"
+            )
         for name, is_right, wanted in (
             ("max_new_tokens", self.max_new_tokens >= 1, "at least 1"),
             ("temperature", self.temperature >= 0, "at least 0"),
@@ -136,11 +155,13 @@ class GeneratedTexts:
         texts: one a prompt, which is not repeated.
         pass_seconds: time of each pass, which gives a token to every text that has not ended; the
             first reads the prompts.
+        num_redrawn: lines of each text that were drawn again.
     """
 
     step: int
     texts: tuple[str, ...]
     pass_seconds: tuple[float, ...]
+    num_redrawn: tuple[int, ...] = ()
 
 
 class Writing:
@@ -150,13 +171,18 @@ class Writing:
         prompts: the tokens that each begins with, at least one.
         sampling: how to choose; what a text draws does not depend on the others.
         ends: tokens that end a text, and are no part of it.
+        lines: of each text, where the sampling has a constraint.
 
     Attributes:
         written: the tokens of each text after its prompt.
     """
 
     def __init__(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, ends: Collection[int] = ()
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        ends: Collection[int] = (),
+        lines: Sequence[Lines] = (),
     ) -> None:
         self.written: list[list[int]] = [[] for _ in prompts]
         self._prompts = prompts
@@ -167,6 +193,7 @@ class Writing:
             torch.Generator().manual_seed(generation_seed(sampling.seed, index))
             for index in range(len(prompts))
         ]
+        self._lines = lines
 
     @property
     def tokens(self) -> dict[int, list[int]]:
@@ -181,9 +208,14 @@ class Writing:
         for index, scores in logits.items():
             token = choose_token(scores, self._sampling, self._generators[index])
             written = self.written[index]
-            if token not in self._ends:
+            is_at_end = token in self._ends
+            if not is_at_end:
                 written.append(token)
-            if token in self._ends or len(written) == self._sampling.max_new_tokens:
+            if self._lines:
+                lines = self._lines[index]
+                del written[lines.num_kept(written) :]
+                is_at_end = is_at_end or lines.is_stuck
+            if is_at_end or len(written) == self._sampling.max_new_tokens:
                 self._under_way.remove(index)
 
 
@@ -224,17 +256,21 @@ def generate(
         notify: told how far it is.
 
     Raises:
-        OpenwaferError: ``generation-memory``, ``model-no-text``, ``model-no-logits``.
+        OpenwaferError: ``generation-memory``, ``model-no-text``, ``model-no-logits``,
+            ``prompt-constraint``.
     """
     require_writer(opened.model)
     tokenizer = opened.tokenizer
     end = tokenizer.end_of_text_id
     begins = [tokenizer.encode(prompt) or [end] for prompt in prompts]
-    writing = Writing(begins, sampling, {end, *_own_ends(opened.model)})
+    _require_prompts(prompts, sampling.constraint)
+    constraint = sampling.constraint
+    lines = [Lines(constraint, tokenizer.decode, begin) for begin in begins if constraint]
+    writing = Writing(begins, sampling, {end, *_own_ends(opened.model)}, lines)
     seconds: list[float] = []
     opened.execution.flush()
     with _evaluating(opened.model), multiplying_few_tokens(opened.model) as sparse:
-        reading = _Reading(opened, len(prompts), sparse)
+        reading = Reading(opened, len(prompts), sparse)
         while tokens := writing.tokens:
             start = time.perf_counter()
             writing.add(reading.next_logits(tokens, sampling.max_new_tokens))
@@ -242,7 +278,20 @@ def generate(
             num_tokens = sum(map(len, writing.written))
             notify(f"writing: {num_tokens} tokens, {num_tokens / sum(seconds):.1f} a second")
     texts = tuple(tokenizer.decode(written) for written in writing.written)
-    return GeneratedTexts(opened.steps_done, texts, tuple(seconds))
+    num_redrawn = tuple(of_text.num_redrawn for of_text in lines)
+    return GeneratedTexts(opened.steps_done, texts, tuple(seconds), num_redrawn)
+
+
+def _require_prompts(prompts: Sequence[str], constraint: Constraint | None) -> None:
+    """Raise ``prompt-constraint`` for a prompt whose whole lines break the constraint already."""
+    for prompt in prompts:
+        whole = prompt[: prompt.rfind("\n") + 1]
+        if constraint is not None and whole and not constraint(whole):
+            raise error(
+                "prompt-constraint",
+                f"no text that begins with {prompt!r:.60} meets the constraint",
+                help="correct the prompt, or leave the constraint out",
+            )
 
 
 @contextmanager
@@ -254,7 +303,7 @@ def _evaluating(model: torch.nn.Module) -> Iterator[None]:
         model.train()
 
 
-class _Reading:
+class Reading:
     """Passes texts through a model, each with the keys and values of its tokens so far.
 
     Args:
@@ -299,7 +348,7 @@ class _Reading:
         group: list[int] = []
         num_left = batch.size * batch.sequence_length
         for index, so_far in tokens.items():
-            past = self._pasts[index]
+            past = self._past(index, so_far)
             num_new = len(so_far) - (0 if past is None else past.get_seq_length())
             num_new = min(num_new, self._window)
             if group and num_new > num_left:
@@ -336,11 +385,18 @@ class _Reading:
         for weight in self._sparse:
             weight.keeps_pattern = has_room
 
+    def _past(self, index: int, tokens: Sequence[int]) -> transformers.Cache | None:
+        """Keys and values of a text; none of tokens that have been taken back."""
+        past = self._pasts[index]
+        if past is not None and past.get_seq_length() >= len(tokens):
+            past = self._pasts[index] = new_key_values(self._opened.model)
+        return past
+
     def _forward(self, index: int, tokens: Sequence[int]) -> torch.Tensor:
         if len(tokens) > self._window:
             # All positions move with the window, so that nothing kept is of use.
             self._pasts[index] = None
-        past = self._pasts[index]
+        past = self._past(index, tokens)
         num_past = 0 if past is None else past.get_seq_length()
         device = self._opened.execution.device.torch_device
         input_ids = torch.tensor([tokens[-self._window :][num_past:]], device=device)

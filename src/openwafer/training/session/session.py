@@ -14,9 +14,9 @@ from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error, r
 from openwafer.training.collectives.ordered_sums import Reduction
 from openwafer.training.host_memory import return_large_blocks
 from openwafer.training.methods.registered import RunConfig, load_config
-from openwafer.training.metrics.run_record import SAMPLE, GeneratedSample
+from openwafer.training.metrics.run_record import PLAN, SAMPLE, GeneratedSample
 from openwafer.training.models import TransformersModel, UserModule
-from openwafer.training.models.loss import require_text_loss
+from openwafer.training.models.loss import LOSS, require_text_loss
 from openwafer.training.plan_record import Mode, PlanRecord
 from openwafer.training.session.building import (
     ToPlan,
@@ -198,11 +198,17 @@ class Session:
                 return self._train(self._newest())
             return self._train(from_checkpoint(chosen, is_chosen=True))
 
-    def evaluate(self, num_batches: int | None = None, checkpoint: PathLike | None = None) -> float:
+    def evaluate(
+        self,
+        num_batches: int | None = None,
+        checkpoint: PathLike | None = None,
+        measure: str = LOSS,
+    ) -> float:
         """Mean loss over held-out batches; by default as many as the config says, or 8.
 
         Here and in what else reads a run, `checkpoint` is one by its path or the ``best``, and
-        ``None`` the newest saved step.
+        ``None`` the newest saved step. A `measure` is another scalar that the model's forward
+        returns, by its name; its mean is that over the samples.
         """
         chosen = None if checkpoint is None else path_of(checkpoint, "checkpoint")
         configured = self.config.evaluate.batches if self.config.evaluate else 8
@@ -210,7 +216,7 @@ class Session:
         def read(saved: SavedRun) -> float:
             dataset = held_out(open_saved_data(self.config, self.folder, saved))
             with self._opened_to_read(saved) as opened:
-                return evaluate(opened, dataset, num_batches or configured)
+                return evaluate(opened, dataset, num_batches or configured, measure)
 
         return self._read(read, chosen)
 
@@ -242,6 +248,22 @@ class Session:
         self.folder.require_run()
         with self._held():
             SAMPLE.write(self.folder.path, GeneratedSample(step, prompt, text))
+
+    def count_plain_loop(self) -> int:
+        """Count what a device would hold of a plain loop, and keep it with the run's plan.
+
+        That is the most that the resident plan takes, without a budget, and all optimizer states.
+        """
+        self.folder.require_run()
+        streaming = replace(self.config.streaming, mode=Mode.RESIDENT)
+        resident = replace(self.config, device_memory=None, streaming=streaming)
+        plan = Session(resident, store=self._store).plan()
+        states_bytes = sum(layer.states_bytes for layer in plan.layers)
+        found = plan.predicted_peak_bytes + states_bytes
+        with self._held():
+            kept = PLAN.read(self.folder.path)
+            PLAN.write(self.folder.path, replace(kept, plain_loop_bytes=found))
+        return found
 
     def export(
         self,

@@ -175,7 +175,7 @@ def draw_peak_memory(metrics: Sequence[StepMetrics], plan: PlanRecord) -> Figure
         f"of {len(metrics)}. The highest is {format_bytes(most)}, "
         f"{format_share(most / budget)} of the budget."
     )
-    levels = memory_levels(plan, most)
+    levels = (*_plain_loop(plan, most), *memory_levels(plan, most))
     words = Words("Peak device memory", caption, tuple(level.key for level in levels))
     scale = byte_scale(max(most, *(level.value for level in levels)))
     x, y = thin(*finite_points(peaks.items()))
@@ -251,6 +251,15 @@ def memory_levels(plan: PlanRecord, most_bytes: float) -> tuple[Level, ...]:
         return levels
     limit = Key(f"budget {format_bytes(budget)}", Color.LIMIT, Mark.LINE)
     return (Level(budget, limit), *levels)
+
+
+def _plain_loop(plan: PlanRecord, most_bytes: float) -> tuple[Level, ...]:
+    """What a plain loop would hold, where that was counted and is no more than a chart shows."""
+    found = plan.plain_loop_bytes
+    if found is None or found > FAR * max(most_bytes, plan.predicted_peak_bytes):
+        return ()
+    label = f"plain loop, by the plan's count {format_bytes(found)}"
+    return (Level(found, Key(label, Color.PUSH, Mark.LINE)),)
 
 
 def _draw(name: str, words: Words, paint: Any) -> Figure:
