@@ -122,6 +122,16 @@ def test_a_missing_package_is_told_before_anything_is_made(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("is_absolute", [False, True])
+def test_a_data_step_is_taken_for_whatever_is_read_of_it(is_absolute: bool) -> None:
+    recipe = find_recipe("instruct")
+    needing = replace(recipe, known=replace(recipe.known, needs=("no_such_package",)))
+    with pytest.raises(OpenwaferError, match="texts of the package no_such_package"):
+        read = recipe.data_folder / "tokenizer"
+        needing.make_data([str(read.absolute() if is_absolute else read)])
+    needing.make_data(["texts/of/my/own"])
+
+
 def test_a_mistake_of_a_file_has_its_place(tmp_path: Path) -> None:
     text = (find_recipe("llama").folder / RECIPE_FILE).read_text("utf-8")
     (tmp_path / RECIPE_FILE).write_text(text.replace("version: 1", "version: 2"), "utf-8")

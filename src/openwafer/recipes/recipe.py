@@ -130,7 +130,8 @@ class Recipe:
             OpenwaferError: ``recipe-needs``.
         """
         has_step = (self.folder / DATA_STEP).is_file()
-        is_read = any(self.data_folder in Path(path).parents for path in paths)
+        made = self.data_folder.absolute()
+        is_read = any(made in Path(path).absolute().parents for path in paths)
         if not (has_step and is_read) or self.data_folder.is_dir():
             return
         self.require_packages()

@@ -222,6 +222,15 @@ def test_a_template_that_hides_where_answers_are_is_told_with_both_texts(tmp_pat
     assert "set learn: all" in problem
 
 
+def test_a_template_without_roles_is_told_and_learned_whole(tmp_path: Path) -> None:
+    folder = save_tokenizer(tmp_path, "{% for m in messages %}{{ m.content }}\n{% endfor %}")
+    problem = problem_of(folder, [{"messages": CHAT}])
+    assert "rows.jsonl: row 1: the chat template of" in problem
+    assert "writes an answer as it writes a question" in problem
+    whole = "\n".join(one["content"] for one in CHAT)
+    assert whole in learned(prepared(folder, [{"messages": CHAT}], learn="all"))[0]
+
+
 def test_split_special_tokens_are_told(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps({"messages": CHAT}))

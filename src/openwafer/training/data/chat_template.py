@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -153,8 +154,27 @@ class ChatTemplate:
         ids, marks = found["input_ids"], found["assistant_masks"]
         return np.array(ids, np.uint32), np.array(marks, np.bool_)
 
+    @cached_property
+    def _tells_roles_apart(self) -> bool:
+        """Whether an answer has another text than a question behind it with the same content."""
+        roles = ("user", ANSWERING, "user")
+        chat = Chat(tuple({"role": role, "content": "text"} for role in roles))
+        try:
+            one, two, three = (self._text(chat.first(number)) for number in (1, 2, 3))
+        except jinja2.TemplateError:
+            return True  # what it wants of a chat is told of the row that lacks it
+        return two.removeprefix(one) != three.removeprefix(two)
+
     def _by_beginnings(self, chat: Chat, origin: str) -> TokenisedDocument:
         """An answer begins where the text of the messages before it ends, with its own header."""
+        if not chat.num_prompt and not self._tells_roles_apart:
+            raise error(
+                "roles-not-written",
+                f"{origin}: the chat template of {self.folder} writes an answer as it writes a "
+                "question, so that a model could not tell them apart",
+                help="write {{ message.role }}, or what stands for it, with each content in the "
+                "template, or set learn: all",
+            )
         text = self._text(chat)
         found = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         begins = np.array([begin for begin, _ in found["offset_mapping"]], np.int64)
