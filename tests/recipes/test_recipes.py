@@ -126,8 +126,8 @@ def test_a_missing_package_is_told_before_anything_is_made(tmp_path: Path) -> No
 def test_a_data_step_is_taken_for_whatever_is_read_of_it(is_absolute: bool) -> None:
     recipe = find_recipe("instruct")
     needing = replace(recipe, known=replace(recipe.known, needs=("no_such_package",)))
+    read = recipe.data_folder / "tokenizer"
     with pytest.raises(OpenwaferError, match="texts of the package no_such_package"):
-        read = recipe.data_folder / "tokenizer"
         needing.make_data([str(read.absolute() if is_absolute else read)])
     needing.make_data(["texts/of/my/own"])
 

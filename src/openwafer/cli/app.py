@@ -1,5 +1,6 @@
 """The commands."""
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -322,6 +323,7 @@ def generate(  # noqa: PLR0913 - a parameter is an option
     ] = False,
 ) -> None:
     """Write text with the model of a run."""
+    from openwafer.cli.written import tell_reading
     from openwafer.config import InvalidFieldError
     from openwafer.diagnostics import error
     from openwafer.training.session import Sampling, Session
@@ -336,6 +338,8 @@ def generate(  # noqa: PLR0913 - a parameter is an option
     session = Session(run, trusts_code=trust_code)
     written = session.generate_all(prompt, sampling, checkpoint)
     print("\n\n".join(map("".join, zip(prompt, written.texts, strict=True))))
+    if reading := tell_reading(written, session.folder.path):
+        print(reading, file=sys.stderr)
     if keep:
         session.keep_sample(prompt[0], written.texts[0], written.step)
 

@@ -50,6 +50,16 @@ def test_a_pass_gives_each_text_a_token(found: GeneratedTexts) -> None:
     assert found.step == 2
 
 
+def test_what_passes_read_from_disk_is_counted(run: Path, found: GeneratedTexts) -> None:
+    small = ("streaming.store=disk", "streaming.host_memory=48KiB")
+    read = Session(run, small, console=quiet()).generate_all(PROMPTS, GREEDY)
+    assert read.weight_bytes == found.weight_bytes
+    num_passes = len(read.pass_read_bytes)
+    # The last reads ahead for one that does not come.
+    assert 0 < sum(read.pass_read_bytes) < (num_passes + 1) * read.weight_bytes
+    assert not any(found.pass_read_bytes)
+
+
 @pytest.fixture(scope="module")
 def smallest(run: Path) -> int:
     """Bytes that a training step takes of a device."""

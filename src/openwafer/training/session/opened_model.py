@@ -155,12 +155,18 @@ class GeneratedTexts:
         texts: one a prompt, which is not repeated.
         pass_seconds: time of each pass, which gives a token to every text that has not ended; the
             first reads the prompts.
+        pass_read_bytes: that each pass read from disk.
+        device_bytes_peak: most bytes on the device meanwhile; ``None`` where it does not tell.
+        weight_bytes: of all weights.
         num_redrawn: lines of each text that were drawn again.
     """
 
     step: int
     texts: tuple[str, ...]
     pass_seconds: tuple[float, ...]
+    pass_read_bytes: tuple[int, ...]
+    device_bytes_peak: int | None
+    weight_bytes: int
     num_redrawn: tuple[int, ...] = ()
 
 
@@ -268,18 +274,30 @@ def generate(
     lines = [Lines(constraint, tokenizer.decode, begin) for begin in begins if constraint]
     writing = Writing(begins, sampling, {end, *_own_ends(opened.model)}, lines)
     seconds: list[float] = []
-    opened.execution.flush()
+    read_bytes: list[int] = []
+    execution = opened.execution
+    execution.flush()
+    execution.device.reset_peak()
     with _evaluating(opened.model), multiplying_few_tokens(opened.model) as sparse:
         reading = Reading(opened, len(prompts), sparse)
         while tokens := writing.tokens:
-            start = time.perf_counter()
+            start, read = time.perf_counter(), execution.store.traffic.read_bytes
             writing.add(reading.next_logits(tokens, sampling.max_new_tokens))
             seconds.append(time.perf_counter() - start)
+            read_bytes.append(execution.store.traffic.read_bytes - read)
             num_tokens = sum(map(len, writing.written))
             notify(f"writing: {num_tokens} tokens, {num_tokens / sum(seconds):.1f} a second")
-    texts = tuple(tokenizer.decode(written) for written in writing.written)
-    num_redrawn = tuple(of_text.num_redrawn for of_text in lines)
-    return GeneratedTexts(opened.steps_done, texts, tuple(seconds), num_redrawn)
+    return GeneratedTexts(
+        step=opened.steps_done,
+        texts=tuple(tokenizer.decode(written) for written in writing.written),
+        pass_seconds=tuple(seconds),
+        pass_read_bytes=tuple(read_bytes),
+        device_bytes_peak=execution.device.peak_bytes,
+        weight_bytes=sum(
+            layout.part_bytes(Part.WEIGHTS) for layout in execution.store.layouts.values()
+        ),
+        num_redrawn=tuple(of_text.num_redrawn for of_text in lines),
+    )
 
 
 def _require_prompts(prompts: Sequence[str], constraint: Constraint | None) -> None:

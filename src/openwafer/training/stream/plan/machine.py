@@ -436,11 +436,12 @@ def measure_disk(folder: Path, file_io: FileIo = _FILE_IO) -> DiskRates | None:
         parent = parent.parent
     key = parent.stat().st_dev, file_io
     if key not in _DISKS:
-        _DISKS[key] = _measure_disk(parent, file_io)
+        _DISKS[key] = measure_disk_now(parent, file_io)
     return _DISKS[key]
 
 
-def _measure_disk(folder: Path, file_io: FileIo) -> DiskRates | None:
+def measure_disk_now(folder: Path, file_io: FileIo = _FILE_IO) -> DiskRates | None:
+    """As :func:`measure_disk` of a folder that is there, and each time anew."""
     if free_bytes_of(folder) < SPARE_SHARE * LARGEST_BYTES:
         return None
     try:
