@@ -47,17 +47,17 @@ class Run:
 
     build: Callable[[], nn.Module]
     optimize: Callable[[nn.Module], Optimizer]
-    draw: Callable[[torch.Generator], Tensor]
+    draw: Callable[[torch.Generator], Any]
     loss_of: LossOf
     num_steps: int
     num_micro_batches: int = 1
     clip_norm: float | None = None
     learning_rate: Callable[[int], float] | None = None
 
-    def batch(self, step: int, index: int) -> Tensor:
+    def batch(self, step: int, index: int) -> Any:
         return self.draw(torch.Generator().manual_seed(1000 * step + index))
 
-    def batches(self, step: int) -> list[Tensor]:
+    def batches(self, step: int) -> list[Any]:
         return [self.batch(step, index) for index in range(self.num_micro_batches)]
 
     def start_step(self, optimizer: Optimizer, step: int) -> None:
