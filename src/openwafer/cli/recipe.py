@@ -134,8 +134,11 @@ def _tell_figure(
 
 
 def _write_text(session: "Session", prompt: str) -> None:
+    from openwafer.cli.written import tell_reading
     from openwafer.training.session import Sampling
 
     written = session.generate_all([prompt], Sampling(NUM_TOKENS, temperature=0.4, top_k=20))
     session.keep_sample(prompt, written.texts[0], written.step)
     print(f"what it writes:\n{prompt}{written.texts[0]}")
+    if reading := tell_reading(written, session.folder.path):
+        print(reading)
