@@ -83,6 +83,14 @@ def test_a_dispatch_mode_is_left_and_entered_again() -> None:
             assert not names.is_fake(torch.ones(1))
 
 
+def test_a_fake_mode_works_operators_out_without_torchs_cache() -> None:
+    before = names.FakeTensorMode.cache_info()
+    with names.FakeTensorMode() as mode:
+        mode.cache_enabled = False
+        assert (torch.ones(3, 5) + 1).shape == (3, 5)
+    assert names.FakeTensorMode.cache_info() == before
+
+
 @pytest.mark.parametrize("device", [torch.device("cpu"), torch.device("cuda:0")], ids=str)
 def test_a_fake_tensor_is_what_the_constructor_of_torch_makes(device: torch.device) -> None:
     mode, bare = names.FakeTensorMode(), torch.empty_strided((2, 3), (1, 2), device="meta")

@@ -192,6 +192,7 @@ class DryRunSettings:
         skipped: layers whose operators are not called, each with an earlier one that it is like.
         order: in which the micro-batches go forward.
         is_changed: whether the model may be one that its forwards change.
+        goes_back: whether the backward follows; without it, nothing is known to get a gradient.
     """
 
     policies: Mapping[str, Activations] = field(default_factory=dict)
@@ -203,6 +204,7 @@ class DryRunSettings:
     skipped: Mapping[str, str] = field(default_factory=dict)
     order: Order = Order.FALLING
     is_changed: bool = False
+    goes_back: bool = True
 
 
 @dataclass(frozen=True)
@@ -316,6 +318,7 @@ class _Stage(PassObserver):
 
     def configure(self, settings: DryRunSettings) -> None:
         """Set the executor up."""
+        self.goes_back = settings.goes_back
         self.executor.schedule = self.executor.forward_schedule = settings.schedule
         skipped = dict.fromkeys(settings.skipped, Activations.KEEP)
         self.executor.policies = {**settings.policies, **skipped}
@@ -378,7 +381,7 @@ class _Stage(PassObserver):
                 losses = self._run_forwards()
             forward = self.meter.take_calls()
             left_bytes = self.meter.used_bytes - self.weights.held_bytes - self.left[0]
-            if losses and not self._cannot_go_back():
+            if losses and not self._cannot_go_back() and self.goes_back:
                 self._backward(losses)
         made = self.executor.log.calls
         return DryRun(

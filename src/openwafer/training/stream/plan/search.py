@@ -5,7 +5,7 @@ that are like others. The predicted peak of the plan that is chosen is metered, 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -43,7 +43,7 @@ from openwafer.training.stream.plan.placement import (
     too_large_to_update,
 )
 from openwafer.training.stream.plan.workload import Workload
-from openwafer.training.stream.schedule import Schedule, UpdateTiming
+from openwafer.training.stream.schedule import RecordBytes, Schedule, UpdateTiming
 from openwafer.training.stream.step_plan import StepPlan, record_bytes, too_many_calls
 
 MAX_LISTED_NAMES: Final = 100
@@ -133,6 +133,11 @@ class Shortfall:
 
 def try_plan(request: PlanRequest) -> StreamPlan | Shortfall:
     """The fastest plan that fits the budget, or what the leanest would need."""
+    return foreseen_plan(request) or walked_plan(request)
+
+
+def walked_plan(request: PlanRequest) -> StreamPlan | Shortfall:
+    """As :func:`try_plan`, with nothing foreseen: the first walk tells all of both passes."""
     search, budget = _Search(request), request.budget_bytes
     shortfalls: list[Shortfall] = []
     least_resident = search.least_resident_bytes()
@@ -155,6 +160,30 @@ def try_plan(request: PlanRequest) -> StreamPlan | Shortfall:
                 return resident
             shortfalls.append(resident)
     return min(shortfalls, key=lambda shortfall: shortfall.peak_bytes)
+
+
+def foreseen_plan(request: PlanRequest) -> StreamPlan | None:
+    """The plan of :func:`walked_plan` after a first walk that has no backward, where that will do.
+
+    Its backward would tell which layers cannot be recomputed, which is of no concern where policies
+    are given or all activations fit, and what goes back and gets a gradient, which mostly is all
+    that may. The walk of the plan itself then shows whether that holds.
+
+    Returns:
+        ``None`` where it does not, or where the first walk is asked for more.
+    """
+    split = request.split
+    is_given = request.budget_bytes is None or request.default_activations is not None
+    is_plain = not split.sliced and all(layer.parent is None for layer in split.layers)
+    is_streamed = request.mode is Mode.STREAMED and request.workload.is_graded
+    if not (is_given and is_plain and is_streamed):
+        return None
+    try:
+        search = _Search(request, goes_back=False)
+        found = search.streamed()
+    except (OpenwaferError, UsedWholeError):
+        return None  # A whole first walk tells of it.
+    return found if isinstance(found, StreamPlan) and search.has_foreseen(found.dry) else None
 
 
 def _fits(peak: int, budget: int | None) -> bool:
@@ -189,10 +218,16 @@ class _Tried:
 
 
 class _Search:
-    """Tries plans from lean to fast, each with a dry run."""
+    """Tries plans from lean to fast, each with a dry run.
 
-    def __init__(self, request: PlanRequest) -> None:
+    Args:
+        request: what is planned.
+        goes_back: whether the first run has a backward; without it, see :meth:`has_foreseen`.
+    """
+
+    def __init__(self, request: PlanRequest, *, goes_back: bool = True) -> None:
         self.request = request
+        self.goes_back = goes_back
         self.split = request.split
         self.layouts = request.lay_out(self.split)
         self.reasons: dict[str, str] = {}
@@ -211,14 +246,14 @@ class _Search:
         if self.changed and request.workload.meets_others:
             self._tell_harmless()
         self.is_changed = self.first.order > Order.FALLING
-        self.sizes = record_bytes(self.split, self.layouts, self.first.received)
+        self.sizes = self._sizes(self.first.received if goes_back else self._may_receive())
         self.visits = self.first.visits
         # Of layers that may be skipped, and do no more than compute.
         is_fake = not self.first.depends_on_values
         forms = self.first.forms.items() if is_fake else ()
         self.forms = {name: form for name, form in forms if name not in self.reasons}
         self.known: dict[object, DryRun] = {}
-        self.names = [layer.name for layer in self.split.layers if layer.parent is None]
+        self.names = self._names()
         self._check_named_layers()
 
     def _tell_harmless(self) -> None:
@@ -229,8 +264,31 @@ class _Search:
         if not self.changed:
             self.first = replace(self.first, order=Order.FALLING)
 
+    def _names(self) -> list[str]:
+        return [layer.name for layer in self.split.layers if layer.parent is None]
+
+    def _sizes(self, received: Collection[str]) -> dict[str, RecordBytes]:
+        return record_bytes(self.split, self.layouts, received)
+
+    def _may_receive(self) -> list[str]:
+        parameters = self.request.workload.model.named_parameters()
+        return [name for name, parameter in parameters if parameter.requires_grad]
+
+    def has_foreseen(self, run: DryRun) -> bool:
+        """Whether the run of a plan, which goes back, is as this search took it to be."""
+        first = self.first
+        is_met = not (run.reasons or run.misused or first.changed)
+        is_like = run.visits == first.visits and run.depends_on_values == first.depends_on_values
+        sizes, visited = self._sizes(run.received), {*chain(*(one.records for one in run.visits))}
+        return is_met and is_like and all(sizes[one] == self.sizes[one] for one in visited)
+
     def _first(self) -> DryRun:
-        """A run on demand, in which every layer recomputes that can."""
+        """A run on demand, in which every layer recomputes that can, if it goes back."""
+        if not self.goes_back:
+            policies = {name: self._asked_for(name) or Activations.KEEP for name in self._names()}
+            run = self._dry(policies, None, finds_reasons=True)
+            self.reasons = dict(run.reasons)
+            return replace(run, visits=tuple(replace(v, has_backward=True) for v in run.visits))
         while True:
             policies = dict.fromkeys(self.reasons, Activations.KEEP)
             try:
@@ -255,7 +313,9 @@ class _Search:
         finds_reasons: bool = False,
     ) -> DryRun:
         settings = self._settings(policies, schedule)
-        run = self._step(replace(settings, finds_reasons=finds_reasons)).run()
+        goes_back = self.goes_back or not finds_reasons
+        settings = replace(settings, finds_reasons=finds_reasons, goes_back=goes_back)
+        run = self._step(settings).run()
         return _with_room(run, self.request.most_layer_calls)
 
     def _settings(
