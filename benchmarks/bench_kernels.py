@@ -23,6 +23,7 @@ from openwafer.sdk import kernels
 from openwafer.sdk.door.compiled import Compiled
 from openwafer.sdk.door.run import Run
 from openwafer.sdk.kernels import Shape, Tree
+from openwafer.sdk.kernels.products import Product
 from openwafer.sdk.kernels.running import compiled
 
 STAR = [tuple(way * np.eye(3, dtype=int)[axis]) for axis in range(3) for way in (-1, 1)]
@@ -66,6 +67,32 @@ def product_rows(num_pes: int, tile: int) -> Iterator[str]:
             cycles = gemm.run(values, values).cycles
             peak = gemm.num_panels * gemm.product.peak_cycles(arch)
             yield row("gemm", arch, text, cycles, gemm.cycles, peak)
+
+
+def mesh_rows(num_pes: int) -> Iterator[str]:
+    """Shapes of arXiv 2502.04563 by plan, and tiles like theirs on a smaller square, run."""
+    rng, whole = np.random.default_rng(0), 720
+    for precision in (kernels.Precision.F16, kernels.Precision.F32):
+        for n in (2048, 4096, 8192, 16384, 32768):
+            large = kernels.plan_gemm((n, n, n), (whole, whole), arch="wse2", precision=precision)
+            text = f"{n} x {n} {precision} on {whole} x {whole} PEs"
+            useful = Product(n, n, n, precision).peak_cycles("wse2") / whole**2
+            yield f"| gemm | wse2 | {text} | | {large.cycles:,} | | {useful / large.cycles:.0%} |"
+            size, m = (num_pes, num_pes), num_pes * max(large.tile)
+            gemm = kernels.plan_gemm((m, m, m), size, arch="wse2", precision=precision)
+            a, b = rng.standard_normal((2, m, m)).astype(precision.given)
+            peak = gemm.num_panels * gemm.product.peak_cycles("wse2")
+            text = f"{m} x {m} {precision} on {num_pes} x {num_pes} PEs"
+            yield row("gemm", "wse2", text, gemm.run(a, b).cycles, gemm.cycles, peak)
+        for n in (16384, 32768):
+            across = kernels.plan_gemv((n, n), (whole, whole), arch="wse2", precision=precision)
+            text = f"{n} x {n} {precision} on {whole} x {whole} PEs"
+            yield f"| gemv | wse2 | {text} | | {across.cycles:,} | | |"
+            m = num_pes * max(across.tile)
+            gemv = kernels.plan_gemv((m, m), (num_pes, num_pes), arch="wse2", precision=precision)
+            a = rng.standard_normal((m, m)).astype(precision.given)
+            text = f"{m} x {m} {precision} on {num_pes} x {num_pes} PEs"
+            yield row("gemv", "wse2", text, gemv.run(a, a[0]).cycles, gemv.cycles)
 
 
 def official_rows(suite: Path) -> Iterator[str]:
@@ -271,6 +298,7 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="*", default=[16, 256])
     parser.add_argument("--gemm", type=int, nargs="*", default=[2])
     parser.add_argument("--tile", type=int, default=48)
+    parser.add_argument("--mesh", type=int, nargs="*", default=[])
     parser.add_argument("--suite", type=Path)
     given = parser.parse_args()
     print(HEAD)
@@ -279,6 +307,9 @@ def main() -> None:
             print(line, flush=True)
     for num_pes in given.gemm:
         for line in product_rows(num_pes, given.tile):
+            print(line, flush=True)
+    for num_pes in given.mesh:
+        for line in mesh_rows(num_pes):
             print(line, flush=True)
     if given.suite:
         for line in official_rows(given.suite):

@@ -50,6 +50,7 @@ QUICKEST: dict[str, str] = {
     "compare/run.py": "--quick --rounds 1 --steps 1 --only openwafer openwafer-disk fsdp2 --out .",
     "fuzz_csl.py": "--minutes 0.2",
     "gpu/measure.py": "--device cpu --out .",
+    "kernel_pictures.py": "--picture kernels.png --pes 4 --lengths 4 --tiles 4 --pencils 4",
     "learning_rate_transfer.py": "lr --widths 64 --neighbours 1 --seeds 1 --steps 3",
     "modelled_reads_of_owners.py": "",
     "scaling_study.py": "study --tokens-a-parameter 0.05",
