@@ -1,7 +1,9 @@
 """The genome of a bacterium that the package pyrodigal carries, GCF_001457455.1 of RefSeq."""
 
 import gzip
-from typing import Final
+import importlib
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from openwafer.recipes.packages import folder_of
 
@@ -9,10 +11,24 @@ _FILE: Final = "tests/data/GCF_001457455.1_NCTC11397_genomic.fna.gz"
 _LINE: Final = 80
 
 
-def genome() -> bytes:
-    """Its bases, A, C, G and T, one behind the other."""
+class Gene(Protocol):
+    """What is asked of a gene that pyrodigal has found."""
+
+    def sequence(self) -> str:
+        """Its bases in the direction in which it is read, three a codon."""
+
+    def translate(self) -> str:
+        """Its amino acids, a letter each; a star is its end."""
+
+
+def genes() -> Iterable[Gene]:
+    """The genes that pyrodigal finds in it."""
     with gzip.open(folder_of("pyrodigal") / _FILE) as lines:
-        return b"".join(line.strip() for line in lines if not line.startswith(b">"))
+        bases = b"".join(line.strip() for line in lines if not line.startswith(b">"))
+    finder = importlib.import_module("pyrodigal").GeneFinder()
+    finder.train(bases)
+    found: Iterable[Gene] = finder.find_genes(bases)
+    return found
 
 
 def fasta(name: str, letters: str) -> str:

@@ -1,0 +1,1 @@
+"""The genes of a genome, codon by codon."""
