@@ -278,7 +278,7 @@ def generate(
     execution = opened.execution
     execution.flush()
     execution.device.reset_peak()
-    with _evaluating(opened.model), multiplying_few_tokens(opened.model) as sparse:
+    with evaluating(opened.model), multiplying_few_tokens(opened.model) as sparse:
         reading = Reading(opened, len(prompts), sparse)
         while tokens := writing.tokens:
             start, read = time.perf_counter(), execution.store.traffic.read_bytes
@@ -313,7 +313,8 @@ def _require_prompts(prompts: Sequence[str], constraint: Constraint | None) -> N
 
 
 @contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Context in which a model does not train."""
     model.eval()
     try:
         yield
@@ -426,7 +427,7 @@ class Reading:
                 # The model takes a cache and fills none.
                 self._pasts[index] = None
         # Without those of the other tokens.
-        return _logits_of(output)[0, -1].clone()
+        return logits_of(output)[0, -1].clone()
 
 
 def _own_ends(model: torch.nn.Module) -> tuple[int, ...]:
@@ -437,7 +438,8 @@ def _own_ends(model: torch.nn.Module) -> tuple[int, ...]:
     return (ends,) if isinstance(ends, int) else tuple(ends or ())
 
 
-def _logits_of(output: object) -> torch.Tensor:
+def logits_of(output: object) -> torch.Tensor:
+    """The logits in what forward returned; raises ``model-no-logits`` where there are none."""
     found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
     if isinstance(found, torch.Tensor):
         return found

@@ -52,6 +52,7 @@ from openwafer.training.session.saved_run import (
     naming_checkpoints,
     read_newest,
 )
+from openwafer.training.session.scoring import Continuation, Score, score
 from openwafer.training.session.shared_stores import StoreFinder
 from openwafer.training.session.systems import (
     Interruption,
@@ -217,6 +218,21 @@ class Session:
             dataset = held_out(open_saved_data(self.config, self.folder, saved))
             with self._opened_to_read(saved) as opened:
                 return evaluate(opened, dataset, num_batches or configured, measure)
+
+        return self._read(read, chosen)
+
+    def score(
+        self, continuations: Sequence[Continuation], checkpoint: PathLike | None = None
+    ) -> list[Score]:
+        """How likely each continuation is behind the tokens before it.
+
+        Each layer comes to the device once for as many of them as a micro-batch has samples.
+        """
+        chosen = None if checkpoint is None else path_of(checkpoint, "checkpoint")
+
+        def read(saved: SavedRun) -> list[Score]:
+            with self._opened_to_read(saved) as opened:
+                return score(opened, continuations)
 
         return self._read(read, chosen)
 

@@ -1,0 +1,91 @@
+"""A run as a model of lm-eval, whose tasks then evaluate it while its weights stream.
+
+It asks for lm-eval, which ``pip install openwafer[evaluation]`` brings.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lm_eval.api.model import TemplateLM
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+
+from openwafer.config import PathLike
+from openwafer.training.data.tokenizer import load_tokenizer
+from openwafer.training.session import Sampling, Session
+
+DEFAULT_NEW_TOKENS = 256
+"""Where a task does not say how many: as the library's own models have it."""
+
+
+class RunModel(TemplateLM):  # type: ignore[misc]
+    """``lm_eval.simple_evaluate(model=RunModel("runs/small"), tasks=[...])``.
+
+    Args:
+        run: folder of a run.
+        overrides: ``a.b=value`` each, such as another ``device_memory``.
+        checkpoint: one by its path or the ``best``; ``None`` for the newest saved step.
+        trusts_code: as of :class:`Session`.
+    """
+
+    def __init__(
+        self,
+        run: PathLike,
+        overrides: Sequence[str] = (),
+        *,
+        checkpoint: PathLike | None = None,
+        trusts_code: bool = False,
+    ) -> None:
+        super().__init__()
+        self._session = Session(run, overrides, trusts_code=trusts_code)
+        self._checkpoint = checkpoint
+        self._tokenizer = load_tokenizer(self._session.folder.path)
+        self.max_length = self._session.config.batch.sequence_length
+
+    @property
+    def eot_token_id(self) -> int:
+        """The token that ends a text, behind which texts without a context begin."""
+        return self._tokenizer.end_of_text_id
+
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **_: object
+    ) -> list[int]:
+        """Token ids of a text; none are added."""
+        return self._tokenizer.encode(string)
+
+    def _loglikelihood_tokens(
+        self, requests: Sequence[tuple[Any, list[int], list[int]]], **_: object
+    ) -> list[tuple[float, bool]]:
+        scores = self._session.score(
+            [(before, behind) for _, before, behind in requests], self._checkpoint
+        )
+        return [(score.log_likelihood, score.is_greedy) for score in scores]
+
+    def loglikelihood_rolling(
+        self, requests: Sequence[Any], disable_tqdm: bool = False
+    ) -> list[float]:
+        """Log-likelihood of whole texts, each in windows of as many tokens as the model sees."""
+        windows = [self._windows(request.args[0]) for request in requests]
+        scored = iter(
+            self._loglikelihood_tokens([(None, *one) for text in windows for one in text])
+        )
+        return [sum(next(scored)[0] for _ in text) for text in windows]
+
+    def _windows(self, text: str) -> list[tuple[list[int], list[int]]]:
+        windows = get_rolling_token_windows(
+            self.tok_encode(text), self.prefix_token_id, self.max_length, context_len=1
+        )
+        return [make_disjoint_window(window) for window in windows]
+
+    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+        """A text behind each prompt, cut before the first of its stop sequences."""
+        return [self._written(*request.args) for request in requests]
+
+    def _written(self, prompt: str, asked: dict[str, Any]) -> str:
+        temperature = asked.get("temperature", 0.0) if asked.get("do_sample") else 0.0
+        most = asked.get("max_gen_toks", DEFAULT_NEW_TOKENS)
+        sampling = Sampling(most, temperature=temperature)
+        [text] = self._session.generate_all([prompt], sampling, self._checkpoint).texts
+        until = asked.get("until") or []
+        for stop in [until] if isinstance(until, str) else until:
+            text = text.split(stop)[0] if stop else text
+        return text
