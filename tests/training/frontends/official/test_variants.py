@@ -72,6 +72,12 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return found
 
 
+@pytest.fixture(scope="module")
+def in_graph_formats(runs: Runs) -> Runs:
+    run("CASTS", runs, "dense", "llama", "t5")
+    return runs
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_losses_are_those_of_the_vendors_cpu_backend(
     runs: Runs, variant: str, request: pytest.FixtureRequest
@@ -97,19 +103,33 @@ def test_a_run_that_is_resumed_is_the_run_that_was_not_ended(runs: Runs) -> None
 @pytest.mark.parametrize("runs", ["bf16"], indirect=True)
 @pytest.mark.parametrize("variant", ["dense", "llama"])
 def test_losses_are_those_of_the_cpu_backend_in_the_formats_of_the_graph(
-    runs: Runs, variant: str
+    in_graph_formats: Runs, variant: str
 ) -> None:
-    run("CASTS", runs, variant)
-    assert runs.largest_difference(variant, ("CASTS", "CSX")) <= MARGINS["bf16"]
+    assert in_graph_formats.largest_difference(variant, ("CASTS", "CSX")) <= MARGINS["bf16"]
 
 
 @pytest.mark.parametrize("runs", ["bf16"], indirect=True)
 def test_t5_begins_with_the_bits_of_the_cpu_backend_in_the_formats_of_the_graph(
-    runs: Runs,
+    in_graph_formats: Runs,
 ) -> None:
-    run("CASTS", runs, "t5")
-    theirs, ours = (runs.losses("t5", backend) for backend in ("CASTS", "CSX"))
+    theirs, ours = (in_graph_formats.losses("t5", backend) for backend in ("CASTS", "CSX"))
     assert [theirs[step] for step in range(1, 6)] == [ours[step] for step in range(1, 6)]
+
+
+@pytest.mark.parametrize("runs", ["bf16"], indirect=True)
+@pytest.mark.parametrize("variant", ["llama", "t5"])
+def test_the_graph_rounds_no_farther_from_fp32_than_the_cpu_backend_in_its_formats(
+    in_graph_formats: Runs, variant: str
+) -> None:
+    exact = Runs(in_graph_formats.folder, "fp32")
+    run("CPU", exact, variant)
+    reference = exact.losses(variant, "CPU")
+    theirs, ours = (
+        max(abs(loss - reference[at]) for at, loss in one.items())
+        for one in (in_graph_formats.losses(variant, name) for name in ("CASTS", "CSX"))
+    )
+    assert ours <= 1.1 * theirs
+    assert in_graph_formats.largest_difference(variant, ("CASTS", "CSX")) <= 0.5 * theirs
 
 
 @pytest.mark.parametrize("runs", ["fp32"], indirect=True)
