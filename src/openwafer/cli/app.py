@@ -207,6 +207,9 @@ def export(  # noqa: PLR0913 - a parameter is an option
     average: Annotated[
         bool, typer.Option("--average", help="Write the moving average of the weights.")
     ] = False,
+    hub: Annotated[
+        str | None, typer.Option(metavar="OWNER/NAME", help="Push it to this repository of a hub.")
+    ] = None,
     checkpoint: SavedStep = None,
     trust_code: TrustCode = False,
 ) -> None:
@@ -214,6 +217,7 @@ def export(  # noqa: PLR0913 - a parameter is an option
     from openwafer.config import parse_bytes
     from openwafer.diagnostics import error
     from openwafer.training.session import ExportFormat, Precision, Session
+    from openwafer.training.session.hub import push
 
     try:
         shard_bytes = parse_bytes(shard_size)
@@ -223,6 +227,8 @@ def export(  # noqa: PLR0913 - a parameter is an option
     form = ExportFormat(weight_dtype, shard_bytes, average)
     written = Session(run, trusts_code=trust_code).export(folder, form, checkpoint)
     print(f"wrote {written}")
+    if hub is not None:
+        print(f"pushed {push(written, hub)}")
 
 
 @app.command(rich_help_panel=TRAIN)
