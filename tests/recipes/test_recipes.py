@@ -89,6 +89,7 @@ def test_each_recipe_reaches_its_loss(name: str) -> None:
     done = run_command("recipe", "run", name)
     assert (done.code, done.err) == (0, "")
     assert re.search(r"held-out documents \d\.\d+; the recipe's \d", done.out)
+    assert (f"{name} (held out)" in done.out) == bool(find_recipe(name).known.smaller)
 
 
 def test_all_are_listed_with_their_losses_and_shown_with_their_configs() -> None:

@@ -1,11 +1,13 @@
 """``openwafer recipe``: configs on real data, with the loss that they reach."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from openwafer.cli.arguments import Overrides
+from openwafer.cli.places import free_name
 from openwafer.cli.trained import tell_result
 
 if TYPE_CHECKING:
@@ -65,17 +67,40 @@ def run(
 
 
 def run_recipe(recipe: "Recipe", overrides: Sequence[str]) -> None:
-    """Train a recipe in a new folder of its name, and tell its loss beside the stated one."""
-    from openwafer.cli.places import free_name
-    from openwafer.training.session import Session
+    """Train a recipe in a new folder of its name, and tell its loss beside the stated one.
 
+    Smaller runs that the recipe has come first; a law is fitted to them, and told beside its own.
+    """
     folder = make_data(recipe, overrides).folder
-    session = Session(recipe.config, [f"name={free_name(folder, recipe.name)}", *overrides])
-    result = session.train()
-    tell_result(session, result)
+    name = _name_given(overrides) or free_name(folder, recipe.name)
+    smaller = [
+        _train(recipe, [*changes, *overrides, f"name={name}-smaller-{number}"]).folder.path
+        for number, changes in enumerate(recipe.known.smaller, start=1)
+    ]
+    session = _train(recipe, [*overrides, f"name={name}"])
     _tell_figures(recipe, session, _is_as_stated(overrides))
+    if smaller:
+        _tell_law(smaller, session.folder.path)
     if recipe.known.prompt is not None:
         _write_text(session, recipe.known.prompt)
+
+
+def _train(recipe: "Recipe", settings: Sequence[str]) -> "Session":
+    from openwafer.training.session import Session
+
+    session = Session(recipe.config, settings)
+    tell_result(session, session.train())
+    return session
+
+
+def _tell_law(smaller: Sequence[Path], own: Path) -> None:
+    """Fit the law of compute to the smaller runs, and tell how far off it is for the recipe's."""
+    from openwafer.cli.fitting import Outputs, Question, Sources, fit_points
+    from openwafer.loss_laws import LawKind
+    from openwafer.planning.laws import Resampling
+
+    sources = Sources((*smaller, own), held_out=(own.name,), trusts_code=True)
+    fit_points(sources, Question(LawKind.COMPUTE, Resampling(), (), (), None), Outputs(None, None))
 
 
 def make_data(recipe: "Recipe", overrides: Sequence[str]) -> "RunConfig":
@@ -99,6 +124,11 @@ def _paths_read(data: "TokensConfig") -> Iterator[str]:
 
 def _is_as_stated(overrides: Sequence[str]) -> bool:
     return all(each.partition("=")[0] in SAME_RUN for each in overrides)
+
+
+def _name_given(overrides: Sequence[str]) -> str | None:
+    names = [each.partition("=")[2] for each in overrides if each.partition("=")[0] == "name"]
+    return names[-1] if names else None
 
 
 def _tell_figures(recipe: "Recipe", session: "Session", is_as_stated: bool) -> None:

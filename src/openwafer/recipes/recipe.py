@@ -66,6 +66,8 @@ class RecipeFile:
         needs: packages that its data step reads and that openwafer itself does without.
         prompt: what a text begins with that is written at the end; ``None`` writes none.
         measure: see :class:`Measure`; ``None`` where the loss alone is taken.
+        smaller: settings of runs that come first, for each run its own; a law of compute is fitted
+            to these, and compared with the recipe's own.
     """
 
     format: Literal["openwafer-recipe"]
@@ -78,6 +80,7 @@ class RecipeFile:
     needs: tuple[str, ...] = ()
     prompt: str | None = None
     measure: Measure | None = None
+    smaller: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if self.version != VERSION:
