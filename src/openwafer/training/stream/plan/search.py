@@ -176,11 +176,13 @@ def foreseen_plan(request: PlanRequest) -> StreamPlan | None:
     is_given = request.budget_bytes is None or request.default_activations is not None
     is_plain = not split.sliced and all(layer.parent is None for layer in split.layers)
     is_streamed = request.mode is Mode.STREAMED and request.workload.is_graded
-    if not (is_given and is_plain and is_streamed):
+    # What is frozen mostly lies in front, where no backward comes.
+    is_trained = all(one.requires_grad for one in request.workload.model.parameters())
+    if not (is_given and is_plain and is_streamed and is_trained):
         return None
     try:
         search = _Search(request, goes_back=False)
-        found = search.streamed()
+        found = None if search.first.changed else search.streamed()
     except (OpenwaferError, UsedWholeError):
         return None  # A whole first walk tells of it.
     return found if isinstance(found, StreamPlan) and search.has_foreseen(found.dry) else None
@@ -271,13 +273,12 @@ class _Search:
         return record_bytes(self.split, self.layouts, received)
 
     def _may_receive(self) -> list[str]:
-        parameters = self.request.workload.model.named_parameters()
-        return [name for name, parameter in parameters if parameter.requires_grad]
+        return [name for name, _ in self.request.workload.model.named_parameters()]
 
     def has_foreseen(self, run: DryRun) -> bool:
         """Whether the run of a plan, which goes back, is as this search took it to be."""
         first = self.first
-        is_met = not (run.reasons or run.misused or first.changed)
+        is_met = not (run.reasons or run.misused)
         is_like = run.visits == first.visits and run.depends_on_values == first.depends_on_values
         sizes, visited = self._sizes(run.received), {*chain(*(one.records for one in run.visits))}
         return is_met and is_like and all(sizes[one] == self.sizes[one] for one in visited)
