@@ -130,7 +130,7 @@ class FftPlan:
             axis: 0 along rows, 1 along columns.
         """
         n, of_pe = self.width, self.tile[0]
-        own = vector_cycles(VECTOR_OPS["mov32"], self.word_count // n, GENERATIONS[self.arch])
+        own = vector_cycles(VECTOR_OPS["mov32"], self._num_words // n, GENERATIONS[self.arch])
         taken = own + self._exchange_cycles(axis)
         if of_pe == 1 or axis == 1:
             num_lines = 1 if of_pe == 1 else self.length * of_pe
@@ -145,7 +145,7 @@ class FftPlan:
         n, timing = self.width, GENERATIONS[self.arch].timing
         if n == 1:
             return _ALONE_CYCLES
-        before, block = (n - 1) // 2, self.word_count // n
+        before, block = (n - 1) // 2, self._num_words // n
         back = (n - 1 - before) * (before + 1) * block
         words = (n - 1) * block + before * (n - before) * block + back
         line = (n - 1) * (n * block + timing.hop_cycles + 2 * timing.ramp_cycles)
@@ -155,7 +155,7 @@ class FftPlan:
         return _EXCHANGE_CYCLES + max(words + (n - 1) * _MESSAGE_CYCLES, line)
 
     @property
-    def word_count(self) -> int:
+    def _num_words(self) -> int:
         """Wavelets of all numbers of a PE."""
         return 2 * self.length * self._pencils * self.precision.given.itemsize // 4
 
