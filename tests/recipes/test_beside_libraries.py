@@ -159,3 +159,88 @@ def test_losses_of_images_and_texts_are_those_of_the_librarys_trainer() -> None:
     model = run.model.model
     assert isinstance(model, nn.Module)
     assert run.losses == pytest.approx(of_trainer(model, rows, 16), abs=1e-5)
+
+
+def texts_of(tokenizer: Any, batch: Batch) -> list[tuple[str, str]]:
+    """What each row reads and what it answers, as written."""
+    assert batch.attention_mask is not None
+    is_answer = batch.labels != IGNORED_LABEL
+    is_read = batch.attention_mask.bool() & ~is_answer
+    return [
+        (tokenizer.decode(ids[read]), tokenizer.decode(ids[answer]))
+        for ids, read, answer in zip(batch.input_ids, is_read, is_answer, strict=True)
+    ]
+
+
+def of_trl(folder: str, tokenizer: Any, rows: Rows) -> list[float]:
+    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
+    losses: list[float] = []
+    trainer = in_order(trl.DPOTrainer, losses)(
+        model=transformers.AutoModelForCausalLM.from_pretrained(folder),
+        args=arguments(trl.DPOConfig, 16, gradient_checkpointing=False),
+        train_dataset=datasets.Dataset.from_list(rows),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    return losses
+
+
+def test_losses_of_preferences_are_those_of_trls_trainer() -> None:
+    run = ours("dpo")
+    folder = "runs/recipe-data/dpo/policy"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, split_special_tokens=False)
+    rows = [
+        {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+        for batch in run.batches
+        for prompt, answers in texts_of(tokenizer, batch)
+        for chosen, rejected, _ in [answers.split(tokenizer.eos_token)]
+    ]
+    assert run.losses == pytest.approx(of_trl(folder, tokenizer, rows), abs=1e-5)
+
+
+class Encoders(nn.Module):
+    """Encoders of the library with the weights of a run, on questions and passages as texts."""
+
+    def __init__(self, run: Any, tokenizer: Any) -> None:
+        super().__init__()
+        self.tokenizer = tokenizer
+        kinds = {
+            "questions": transformers.DPRQuestionEncoder,
+            "passages": transformers.DPRContextEncoder,
+        }
+        for name, kind in kinds.items():
+            encoder = kind(run.questions.config)
+            encoder.load_state_dict(run.get_submodule(name).state_dict())
+            self.add_module(name, encoder)
+
+    def forward(self, texts: list[tuple[str, str]]) -> Tensor:
+        vectors = [
+            encoder(**self.tokenizer(list(side), padding=True, return_tensors="pt")).pooler_output
+            for encoder, side in zip(self.children(), zip(*texts, strict=True), strict=True)
+        ]
+        return nn.functional.cross_entropy(vectors[0] @ vectors[1].T, torch.arange(len(texts)))
+
+
+def of_loop(model: nn.Module, batches: Sequence[Any]) -> list[float]:
+    """Losses of a plain loop over a model that returns its loss."""
+    optimizer = torch.optim.AdamW(model.parameters(), RATE, weight_decay=0)
+    losses = []
+    for batch in batches:
+        loss = model(batch)
+        losses.append(float(loss))
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return losses
+
+
+def test_losses_of_retrieval_are_those_of_the_librarys_encoders() -> None:
+    run = ours("dpr")
+    folder = "runs/recipe-data/dpr/tokenizer"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        folder, split_special_tokens=False, model_input_names=["input_ids", "attention_mask"]
+    )
+    tokenizer.pad_token = tokenizer.eos_token
+    texts = [texts_of(tokenizer, batch) for batch in run.batches]
+    assert run.losses == pytest.approx(of_loop(Encoders(run.model, tokenizer), texts), abs=1e-5)

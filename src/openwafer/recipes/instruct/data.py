@@ -39,15 +39,20 @@ def write_rows(file: Path, rows: Iterable[Mapping[str, object]]) -> None:
 
 
 def _chats() -> Iterator[list[dict[str, str]]]:
+    for module, tree in library_trees():
+        yield from _chats_of(module, tree)
+
+
+def library_trees() -> Iterator[tuple[str, ast.Module]]:
+    """The modules of Python's library by name, parsed."""
     root = Path(sysconfig.get_path("stdlib"))
     for file in list_files(DataSource(SourceKind.STANDARD_LIBRARY)):
-        module = ".".join(file.relative_to(root).with_suffix("").parts)
         try:
             tree = ast.parse(file.read_text("utf-8"))
         except (SyntaxError, UnicodeDecodeError):
             # Sources of an older Python, kept for a tool that rewrites them.
             continue
-        yield from _chats_of(module, tree)
+        yield ".".join(file.relative_to(root).with_suffix("").parts), tree
 
 
 def _chats_of(module: str, tree: ast.Module) -> Iterator[list[dict[str, str]]]:

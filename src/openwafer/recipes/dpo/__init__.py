@@ -1,0 +1,1 @@
+"""Preferences between real lines of source text and scrambled ones."""

@@ -1,0 +1,1 @@
+"""Docstrings find the functions that they belong to."""

@@ -1,0 +1,69 @@
+"""Dense passage retrieval (arXiv 2004.04906) on samples of a question and its passage.
+
+Shapes: B batch, T tokens, D hidden.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import Tensor, nn
+
+from openwafer.training.labels import IGNORED_LABEL
+
+
+@dataclass(frozen=True)
+class RetrievalOutput:
+    """What a batch of questions gives.
+
+    Attributes:
+        loss: mean over the questions.
+        recall: share of the questions whose own passage is nearest, of all in the batch.
+    """
+
+    loss: Tensor
+    recall: Tensor
+
+
+class Retriever(nn.Module):
+    """An encoder of questions and one of passages; other passages of a batch are the negatives.
+
+    Args:
+        config: of both encoders, as ``DPRConfig`` takes it.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__()
+        described = transformers.DPRConfig(**config)
+        self.questions = transformers.DPRQuestionEncoder(described)
+        self.passages = transformers.DPRContextEncoder(described)
+        # As both of the literature begin with the same pretrained weights.
+        encoder = self.questions.question_encoder.state_dict()
+        self.passages.ctx_encoder.load_state_dict(encoder)
+
+    def forward(self, input_ids: Tensor, labels: Tensor, attention_mask: Tensor) -> RetrievalOutput:
+        """Compare every question of a batch with every passage.
+
+        Args:
+            input_ids: a question, then its passage, (B, T).
+            labels: -100 but on the passage, (B, T).
+            attention_mask: 0 on padding, (B, T).
+        """
+        is_passage_BT = labels != IGNORED_LABEL
+        is_question_BT = (attention_mask == 1) & ~is_passage_BT
+        question_BD = self.questions(input_ids, is_question_BT.long()).pooler_output
+        passage_BD = self.passages(*_to_the_left(input_ids, is_passage_BT)).pooler_output
+        scores_BB = question_BD @ passage_BD.T
+        own_B = torch.arange(len(scores_BB), device=scores_BB.device)
+        recall = (scores_BB.argmax(1) == own_B).float().mean()
+        return RetrievalOutput(F.cross_entropy(scores_BB, own_B), recall)
+
+
+def _to_the_left(input_ids: Tensor, is_kept_BT: Tensor) -> tuple[Tensor, Tensor]:
+    """Move one span of each row to its start; returns the tokens and their mask, both (B, T)."""
+    place_BT = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+    from_BT = (place_BT + is_kept_BT.int().argmax(1, keepdim=True)) % input_ids.shape[1]
+    return input_ids.gather(1, from_BT), (place_BT < is_kept_BT.sum(1, keepdim=True)).long()

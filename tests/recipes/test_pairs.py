@@ -1,0 +1,92 @@
+"""Recipes whose samples hold two texts: what is computed of a row is what each text alone gives."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from openwafer.recipes.dpo.model import Answers, Preferences
+from openwafer.recipes.dpr.model import Retriever
+from openwafer.training.labels import IGNORED_LABEL
+
+SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+END = 0
+PROMPTS = ([5, 6, 7], [8])
+CHOSEN = ([9, 10, END], [11, END])
+REJECTED = ([10, END], [12, 13, 14, END])
+Rows = dict[str, torch.Tensor]
+
+
+def rows(*answers: tuple[list[int], ...]) -> Rows:
+    """A prompt and what follows it in each row, padded to the same length."""
+    ids, labels, mask = [], [], []
+    for prompt, *parts in zip(PROMPTS, *answers, strict=True):
+        answer = [token for part in parts for token in part]
+        padding = [1] * (10 - len(prompt) - len(answer))
+        ids.append([*prompt, *answer, *padding])
+        labels.append([-100] * len(prompt) + answer + [IGNORED_LABEL] * len(padding))
+        mask.append([1] * (10 - len(padding)) + [0] * len(padding))
+    named = {"input_ids": ids, "labels": labels, "attention_mask": mask}
+    return {name: torch.tensor(values) for name, values in named.items()}
+
+
+@pytest.fixture(scope="module")
+def policy() -> transformers.LlamaForCausalLM:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        **SIZES, vocab_size=16, num_attention_heads=2, max_position_embeddings=16
+    )
+    return transformers.LlamaForCausalLM(config)
+
+
+def likelihood(model: torch.nn.Module, answers: tuple[list[int], ...]) -> torch.Tensor:
+    """Sums of the log-probabilities of answers that each follow their prompt alone, (B,)."""
+    found = rows(answers)
+    logits_BTV = model(found["input_ids"], attention_mask=found["attention_mask"]).logits
+    target_BT = found["labels"][:, 1:]
+    losses_BT = torch.nn.functional.cross_entropy(
+        logits_BTV[:, :-1].transpose(1, 2), target_BT, reduction="none"
+    )
+    return -losses_BT.sum(1)
+
+
+def test_neither_answer_sees_the_other(policy: transformers.LlamaForCausalLM) -> None:
+    found = rows(CHOSEN, REJECTED)
+    answers = Answers.of(found["input_ids"], found["labels"], END)
+    log_probs_BT = answers.log_probs(policy(**answers.inputs(found["attention_mask"])).logits)
+    for is_of_answer, answer in (
+        (answers.is_chosen, CHOSEN),
+        (answers.is_rejected, REJECTED),
+    ):
+        alone_B = likelihood(policy, answer)
+        assert torch.allclose((log_probs_BT * is_of_answer).sum(1), alone_B, atol=1e-5)
+
+
+def test_a_policy_prefers_what_it_makes_likelier_than_its_reference(
+    policy: transformers.LlamaForCausalLM, tmp_path: Path
+) -> None:
+    policy.save_pretrained(tmp_path)
+    model = Preferences(str(tmp_path), END)
+    found = rows(CHOSEN, REJECTED)
+    assert model(**found).loss.item() == pytest.approx(torch.tensor(2.0).log().item())
+    optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), 0.5)
+    for _ in range(5):
+        model(**found).loss.backward()
+        optimizer.step()
+    assert model(**found).preferred.item() == 1
+    assert torch.equal(likelihood(model.reference, CHOSEN), likelihood(policy, CHOSEN))
+
+
+def test_questions_and_passages_are_encoded_as_if_alone() -> None:
+    torch.manual_seed(0)
+    heads = {"num_attention_heads": 2, "vocab_size": 16, "max_position_embeddings": 16}
+    model = Retriever({**SIZES, **heads, "hidden_dropout_prob": 0}).eval()
+    questions_BD, passages_BD = (
+        # Without a mask the library's encoders take the id 0 for padding.
+        torch.cat([encoder(torch.tensor([ids]), torch.ones(1, len(ids)))[0] for ids in texts])
+        for encoder, texts in ((model.questions, PROMPTS), (model.passages, CHOSEN))
+    )
+    own_B = torch.arange(2)
+    expected = torch.nn.functional.cross_entropy(questions_BD @ passages_BD.T, own_B)
+    assert model(**rows(CHOSEN)).loss.item() == pytest.approx(expected.item(), abs=1e-5)
