@@ -208,7 +208,7 @@ def test_heads_of_two_shapes_are_torchs_and_load_a_program_each_time(fabric: Fab
         return [parameter.detach() for parameter in model.parameters()]
 
     torch.testing.assert_close(stepped(fabric), stepped(None))
-    assert fabric.report().loads == 2
+    assert fabric.report().loads > 2
 
 
 class Entries(nn.Module):
