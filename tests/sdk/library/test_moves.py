@@ -1,4 +1,4 @@
-"""Scans, scatters and transposes of the library: several in a row, with no pause between them."""
+"""Scans, scatters, transposes and exchanges of the library: several in a row, without a pause."""
 
 import numpy as np
 import pytest
@@ -67,6 +67,29 @@ fn begin(n: u16) void {
 """
     + TURNS
 )
+EXCHANGE = """
+param exchange_params: comptime_struct;
+param block_words: u16;
+const exchange = @import_module("<kernels/exchange/pe>", .{ .exchange_params = exchange_params,
+  .block_words = block_words, .output_queue_ids = [2]u16{ 2, 3 },
+  .input_queue_ids = if (@is_arch("wse2")) [2]u16{ 1, 2 } else [2]u16{ 2, 3 } });
+const all: u16 = block_words * exchange_params.size;
+var given = @zeros([3, all]u32);
+var found = @zeros([3, all]u32);
+fn main() void {
+  for (@range(u16, 3)) |n| {
+    for (@range(u16, all)) |i| {
+      given[n, i] = 10000 * @as(u32, exchange_params.position) + @as(u32, 1000 * n + i);
+    }
+    exchange.run(@ptrcast([*]u32, &given[n, 0]), @ptrcast([*]u32, &found[n, 0]));
+  }
+  finish();
+}
+"""
+EXCHANGE_LINE = """
+const line = @import_module("<kernels/exchange/layout>", .{ .size = %s, .is_row = %s,
+  .colors = [4]color{ @get_color(0), @get_color(1), @get_color(2), @get_color(3) } });
+"""
 
 
 @pytest.mark.parametrize(
@@ -123,3 +146,24 @@ const square = @import_module("<kernels/transpose/layout>", .{{
     for x, y in np.ndindex(size, size):
         want = [list(1000 * n + 100 * x + 10 * y + by_rows) for n in range(2)]
         assert finished.read("kept", x, y).reshape(3, 6)[:2].tolist() == want
+
+
+@pytest.mark.parametrize(
+    ("arch", "size", "words", "is_row"),
+    [
+        case(Arch.WSE2, 3, 1, False, by_default=True),
+        *(case(Arch.WSE2, n, 3, True, by_default=False) for n in (1, 4, 9)),
+        *(case(Arch.WSE3, n, 2, n % 2 == 0, by_default=False) for n in range(1, 10)),
+    ],
+)
+def test_exchanges_follow_one_another(arch: Arch, size: int, words: int, is_row: bool) -> None:
+    declarations = EXCHANGE_LINE % (size, str(is_row).lower())
+    axis = "x" if is_row else "y"
+    params = {"exchange_params": f"line.get_params(x, y, {axis})", "block_words": str(words)}
+    shape = (size, 1) if is_row else (1, size)
+    finished = rig.run(EXCHANGE, arch, rig.Layout(shape, declarations, params))
+    sender, word = np.divmod(np.arange(size * words), words)
+    for position, (x, y) in enumerate(np.ndindex(shape)):
+        first = 10000 * sender + position * words + word
+        want = [list(first + 1000 * n) for n in range(3)]
+        assert finished.read("found", x, y).reshape(3, -1).tolist() == want
