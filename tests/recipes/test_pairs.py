@@ -90,3 +90,35 @@ def test_questions_and_passages_are_encoded_as_if_alone() -> None:
     own_B = torch.arange(2)
     expected = torch.nn.functional.cross_entropy(questions_BD @ passages_BD.T, own_B)
     assert model(**rows(CHOSEN)).loss.item() == pytest.approx(expected.item(), abs=1e-5)
+
+
+def pieces() -> Rows:
+    """Two pairs, and a third row that is the end of the second."""
+    found = {name: value.repeat_interleave(torch.tensor([1, 2]), 0) for name, value in
+             rows(CHOSEN, REJECTED).items()}  # fmt: skip
+    return {name: torch.cat((value[:2], value[2:].roll(-2, 1))) for name, value in found.items()}
+
+
+def test_a_piece_of_a_pair_is_passed_over(
+    policy: transformers.LlamaForCausalLM, tmp_path: Path
+) -> None:
+    policy.save_pretrained(tmp_path)
+    model = Preferences(str(tmp_path), END)
+    with torch.no_grad():
+        model.policy.lm_head.weight.mul_(2)
+    whole, found = model(**rows(CHOSEN, REJECTED)), model(**pieces())
+    assert found.loss.item() == pytest.approx(whole.loss.item(), abs=1e-6)
+    assert found.preferred == whole.preferred
+
+
+def test_a_passage_without_a_question_is_passed_over() -> None:
+    torch.manual_seed(0)
+    heads = {"num_attention_heads": 2, "vocab_size": 16, "max_position_embeddings": 16}
+    model = Retriever({**SIZES, **heads, "hidden_dropout_prob": 0}).eval()
+    found = rows(CHOSEN)
+    alone = {name: value[:1].roll(-3, 1) for name, value in found.items()}
+    more = {name: torch.cat((value, alone[name])) for name, value in found.items()}
+    model(**more).loss.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert model(**more).loss.item() == pytest.approx(model(**found).loss.item(), abs=1e-6)
+    assert model(**more).recall == model(**found).recall

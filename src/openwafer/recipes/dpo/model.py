@@ -22,7 +22,7 @@ class PreferenceOutput:
     """What a batch of pairs gives.
 
     Attributes:
-        loss: mean over the pairs.
+        loss: mean over the pairs that are whole; NaN where none is.
         preferred: share of the pairs whose chosen answer has the higher reward.
     """
 
@@ -63,7 +63,9 @@ class Preferences(nn.Module):
         reward_BT = self.beta * (answers.log_probs(self.policy(**inputs).logits) - reference_BT)
         chosen_B = (reward_BT * answers.is_chosen).sum(1)
         margin_B = chosen_B - (reward_BT * answers.is_rejected).sum(1)
-        return PreferenceOutput(-F.logsigmoid(margin_B).mean(), (margin_B > 0).float().mean())
+        share_B = answers.is_whole / answers.is_whole.sum()
+        loss = -(F.logsigmoid(margin_B) * share_B).sum()
+        return PreferenceOutput(loss, ((margin_B > 0) * share_B).sum())
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,13 @@ class Answers:
     Attributes:
         input_ids: (B, T).
         is_chosen, is_rejected: whose tokens they are, (B, T).
+        is_whole: no piece of a longer row, whose answers would be others, (B,).
     """
 
     input_ids: Tensor
     is_chosen: Tensor
     is_rejected: Tensor
+    is_whole: Tensor
 
     @classmethod
     def of(cls, input_ids: Tensor, labels: Tensor, end_of_text: int) -> "Answers":
@@ -85,7 +89,8 @@ class Answers:
         is_answer_BT = labels != IGNORED_LABEL
         ends_BT = (is_answer_BT & (input_ids == end_of_text)).int()
         is_first_BT = ends_BT.cumsum(1) == ends_BT
-        return cls(input_ids, is_answer_BT & is_first_BT, is_answer_BT & ~is_first_BT)
+        is_whole_B = ~is_answer_BT[:, 0] & (ends_BT.sum(1) == 2)
+        return cls(input_ids, is_answer_BT & is_first_BT, is_answer_BT & ~is_first_BT, is_whole_B)
 
     def inputs(self, attention_mask: Tensor) -> Mapping[str, Any]:
         """What a causal model takes to read both answers behind one prompt."""

@@ -20,7 +20,7 @@ class RetrievalOutput:
     """What a batch of questions gives.
 
     Attributes:
-        loss: mean over the questions.
+        loss: mean over the questions that have their passage; NaN where none has.
         recall: share of the questions whose own passage is nearest, of all in the batch.
     """
 
@@ -57,9 +57,13 @@ class Retriever(nn.Module):
         question_BD = self.questions(input_ids, is_question_BT.long()).pooler_output
         passage_BD = self.passages(*_to_the_left(input_ids, is_passage_BT)).pooler_output
         scores_BB = question_BD @ passage_BD.T
+        # No piece of a longer row, which lacks the one or the other.
+        is_whole_B = ~is_passage_BT[:, 0] & is_passage_BT.any(1)
+        scores_BB = scores_BB.masked_fill(~is_whole_B, torch.finfo(scores_BB.dtype).min)
         own_B = torch.arange(len(scores_BB), device=scores_BB.device)
-        recall = (scores_BB.argmax(1) == own_B).float().mean()
-        return RetrievalOutput(F.cross_entropy(scores_BB, own_B), recall)
+        is_found_B = (scores_BB.argmax(1) == own_B) & is_whole_B
+        loss = F.cross_entropy(scores_BB, own_B.where(is_whole_B, IGNORED_LABEL))
+        return RetrievalOutput(loss, is_found_B.sum() / is_whole_B.sum())
 
 
 def _to_the_left(input_ids: Tensor, is_kept_BT: Tensor) -> tuple[Tensor, Tensor]:
