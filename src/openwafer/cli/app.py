@@ -217,8 +217,10 @@ def export(  # noqa: PLR0913 - a parameter is an option
     from openwafer.config import parse_bytes
     from openwafer.diagnostics import error
     from openwafer.training.session import ExportFormat, Precision, Session
-    from openwafer.training.session.hub import push
+    from openwafer.training.session.hub import push, require_name
 
+    if hub is not None:
+        require_name(hub)
     try:
         shard_bytes = parse_bytes(shard_size)
     except ValueError as cause:

@@ -11,18 +11,20 @@ from typing import Any
 
 import pytest
 
+from openwafer.cli.app import app
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session.hub import push
 
 
 @dataclass
 class Hub:
-    """Repositories by name, with their files, and what is refused."""
+    """Repositories by name, with their files, and what is refused or answered instead."""
 
     address: str = ""
     repositories: dict[str, dict[str, bytes]] = field(default_factory=dict)
     private: set[str] = field(default_factory=set)
     is_closed: bool = False
+    answers_instead: str | None = None
 
     def answer(self, path: str, body: bytes) -> dict[str, Any]:
         if path == "/api/repos/create":
@@ -59,6 +61,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             told = {"error": "you may not"} if found.is_closed else found.answer(self.path, body)
             answer = json.dumps(told).encode()
+            if found.answers_instead is not None:
+                answer = found.answers_instead.encode()
             self.send_response(403 if found.is_closed else 200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(answer)))
@@ -100,9 +104,24 @@ def test_a_hub_that_refuses_is_told_in_its_words(hub: Hub, exported: Path) -> No
 
 
 def test_a_name_that_is_none_is_told_before_anything_is_sent(hub: Hub, exported: Path) -> None:
-    with pytest.raises(OpenwaferError, match=r"as 'me/a/b': .*\n.*name a repository as owner/name"):
+    with pytest.raises(OpenwaferError, match=r"'me/a/b': .*\n.*name a repository as owner/name"):
         push(exported, "me/a/b", endpoint=hub.address)
     assert hub.repositories == {}
+
+
+@pytest.mark.parametrize("answer", ["", "no JSON"], ids=["none", "of no hub"])
+def test_a_server_that_does_not_answer_as_a_hub_is_told(
+    hub: Hub, exported: Path, answer: str
+) -> None:
+    hub.answers_instead = answer
+    with pytest.raises(OpenwaferError, match=r"127\.0\.0\.1:\d+ does not take .* as 'me/small': "):
+        push(exported, "me/small", endpoint=hub.address)
+
+
+def test_a_name_is_looked_at_before_a_run_is_exported(tmp_path: Path) -> None:
+    with pytest.raises(OpenwaferError, match=r"'me/a/b': .*\n.*name a repository as owner/name"):
+        app(["export", str(tmp_path), str(tmp_path / "exported"), "--hub", "me/a/b"],
+            standalone_mode=False)  # fmt: skip
 
 
 def test_a_folder_that_is_no_export_is_not_sent(hub: Hub, tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
 """Exports go to a hub of models, by the client of its library."""
 
-from pathlib import Path
-
 from huggingface_hub import HfApi
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 
 from openwafer.config import PathLike, path_of
-from openwafer.diagnostics import OpenwaferError, error
+from openwafer.diagnostics import error
 from openwafer.training.models.checkpoint_folder import CONFIG_FILE
 
 
@@ -24,8 +23,9 @@ def push(
         is_private: whether a new repository is.
 
     Raises:
-        OpenwaferError: ``hub-no-export``, ``hub-refused``.
+        OpenwaferError: ``hub-name``, ``hub-no-export``, ``hub-refused``.
     """
+    require_name(repository)
     folder = path_of(folder, "folder")
     if not (folder / CONFIG_FILE).is_file():
         raise error(
@@ -39,15 +39,21 @@ def push(
         commit = hub.upload_folder(
             repo_id=repository, folder_path=folder, commit_message="Upload of an export"
         )
-    # The second comes before anything is sent; what no server answers is an OSError.
-    except (HfHubHTTPError, HFValidationError, OSError) as cause:
-        raise _refused(folder, repository, hub, cause) from cause
+    # The client raises what its parts do: of HTTP, of a socket, of an answer that is no JSON.
+    except Exception as cause:
+        raise error(
+            "hub-refused",
+            f"{hub.endpoint} does not take {folder} as {repository!r}: {str(cause).strip()}",
+            help="log in as who may write there (hf auth login), and see that HF_ENDPOINT is right",
+        ) from cause
     return str(commit.commit_url)
 
 
-def _refused(folder: Path, repository: str, hub: HfApi, cause: Exception) -> OpenwaferError:
-    return error(
-        "hub-refused",
-        f"{hub.endpoint} does not take {folder} as {repository!r}: {str(cause).strip()}",
-        help="name a repository as owner/name, and log in as who may write there: hf auth login",
-    )
+def require_name(repository: str) -> None:
+    """Raise ``hub-name`` for a name that no hub takes."""
+    try:
+        validate_repo_id(repository)
+    except HFValidationError as cause:
+        raise error(
+            "hub-name", f"{repository!r}: {cause}", help="name a repository as owner/name"
+        ) from cause
