@@ -74,8 +74,10 @@ def run_recipe(recipe: "Recipe", overrides: Sequence[str]) -> None:
     folder = make_data(recipe, overrides).folder
     name = _name_given(overrides) or free_name(folder, recipe.name)
     smaller = [
-        _train(recipe, [*changes, *overrides, f"name={name}-smaller-{number}"]).folder.path
+        _train(recipe, [*changes, *overrides, f"name={own}"]).folder.path
         for number, changes in enumerate(recipe.known.smaller, start=1)
+        # An attempt that was interrupted leaves its own behind.
+        for own in [free_name(folder, f"{name}-smaller-{number}")]
     ]
     session = _train(recipe, [*overrides, f"name={name}"])
     _tell_figures(recipe, session, _is_as_stated(overrides))
@@ -86,10 +88,13 @@ def run_recipe(recipe: "Recipe", overrides: Sequence[str]) -> None:
 
 
 def _train(recipe: "Recipe", settings: Sequence[str]) -> "Session":
+    from openwafer.training.models import UserModule
     from openwafer.training.session import Session
 
     session = Session(recipe.config, settings)
-    tell_result(session, session.train())
+    # A module of a recipe that names no prompt, such as an encoder, has no text to write.
+    can_write = recipe.known.prompt is not None or not isinstance(session.config.model, UserModule)
+    tell_result(session, session.train(), can_write=can_write)
     return session
 
 

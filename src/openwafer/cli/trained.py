@@ -13,8 +13,14 @@ if TYPE_CHECKING:
     from openwafer.training.session import Session, TrainResult
 
 
-def tell_result(session: "Session", result: "TrainResult") -> None:
-    """Print it; a run that was interrupted ends the command with the code for that."""
+def tell_result(session: "Session", result: "TrainResult", *, can_write: bool = True) -> None:
+    """Print it; a run that was interrupted ends the command with the code for that.
+
+    Args:
+        session: of the run.
+        result: how it ended.
+        can_write: whether the model writes text, if it is one that learns the next token.
+    """
     from openwafer.training.models import UserModule
     from openwafer.training.models.transformers_model import Task
 
@@ -22,7 +28,7 @@ def tell_result(session: "Session", result: "TrainResult") -> None:
     trust = " --trust-code" if isinstance(session.config.model, UserModule) else ""
     if result.is_complete:
         loss = "all before" if math.isnan(result.loss) else f"loss {result.loss:.4f}"
-        can_write = session.config.data.task is Task.CAUSAL_LM
+        can_write = can_write and session.config.data.task is Task.CAUSAL_LM
         writing = f"openwafer generate {run} --prompt TEXT{trust} | " if can_write else ""
         if result.stopped_early:
             print(f"early stopping: {result.stopped_early}")
