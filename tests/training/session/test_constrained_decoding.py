@@ -25,6 +25,11 @@ BEGINNINGS = (
     "try:\n    f()\n",
     "@decorated\n",
     "# a remark\n",
+    "x = 1 + \\\n",
+    "x = 1 + \\\r\n",
+    "x = 'text\\\n",
+    "import os, \\\n",
+    "def f():\n    def g():\n        nonlocal x\n",
 )
 MISTAKES = (
     "def f(a.b):\n",
@@ -34,6 +39,8 @@ MISTAKES = (
     "x = (1]\n",
     "return 1\n",
     "x = 1\0\n",
+    "x = ] \\\n",
+    "nonlocal x\n",
 )
 
 
@@ -79,9 +86,10 @@ def test_a_text_ends_before_a_line_that_is_always_refused() -> None:
     assert (text, lines.num_redrawn) == ("", MOST_DRAWS)
 
 
-def test_the_likeliest_line_cannot_be_drawn_again() -> None:
-    with pytest.raises(ValueError, match="temperature: 0 draws the same line again"):
-        Sampling(temperature=0.0, constraint=can_become_python)
+@pytest.mark.parametrize(("field", "value"), [("temperature", 0), ("top_k", 1)])
+def test_the_likeliest_line_cannot_be_drawn_again(field: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"{field}: {value} draws the same line again"):
+        replace(DRAWN, constraint=can_become_python, **{field: value})
 
 
 @pytest.fixture(scope="module")

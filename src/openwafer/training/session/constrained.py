@@ -10,16 +10,29 @@ Constraint = Callable[[str], bool]
 MOST_DRAWS: Final = 32
 """Of one line, before its text ends in front of it."""
 
+GOES_ON: Final = ("(", "_", "'", '"')
+"""What a line may go on with behind a backslash: an expression, a name, the end of a string."""
+
 
 def can_become_python(text: str) -> bool:
     """Whether Python reads a text, or would with more lines behind it."""
+    for joint in ("\\\n", "\\\r\n"):
+        if text.endswith(joint):
+            return any(_is_begun(text.removesuffix(joint) + more) for more in GOES_ON)
+    return _is_begun(text)
+
+
+def _is_begun(text: str) -> bool:
     try:
         with warnings.catch_warnings():
             # Such as one for an escape that strings do not know: it is no mistake.
             warnings.simplefilter("ignore")
             codeop.compile_command(text, symbol="exec")
+    except SyntaxError as cause:
+        # The function around may give it a value in a later line.
+        return str(cause.msg).startswith("no binding for nonlocal")
     # Null characters, numbers too large, and brackets too deep.
-    except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError):
+    except (ValueError, OverflowError, MemoryError, RecursionError):
         return False
     return True
 

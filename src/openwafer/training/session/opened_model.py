@@ -132,10 +132,13 @@ class Sampling:
     constraint: Constraint | None = None
 
     def __post_init__(self) -> None:
-        if self.constraint is not None and self.temperature == 0:
-            raise InvalidFieldError(
-                "temperature", "0 draws the same line again, and a constraint may refuse it"
-            )
+        for name, is_drawn in (("temperature", self.temperature != 0), ("top_k", self.top_k != 1)):
+            if self.constraint is not None and not is_drawn:
+                raise InvalidFieldError(
+                    name,
+                    f"{getattr(self, name)} draws the same line again, and a constraint may "
+                    "refuse it",
+                )
         for name, is_right, wanted in (
             ("max_new_tokens", self.max_new_tokens >= 1, "at least 1"),
             ("temperature", self.temperature >= 0, "at least 0"),
