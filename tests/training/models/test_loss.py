@@ -39,8 +39,8 @@ def test_a_missing_loss_is_told(output: object, message: str) -> None:
 
 def test_another_scalar_is_found_by_its_name() -> None:
     assert loss_of({"recall": LOSS}, "recall") is LOSS
-    with pytest.raises(OpenwaferError, match="forward returned Tensor, which holds no recall"):
-        loss_of(LOSS, "recall")
+    with pytest.raises(OpenwaferError, match="forward returned Tensor, which holds no real"):
+        loss_of(LOSS, "real")
 
 
 def test_the_remedy_asks_for_labels() -> None:

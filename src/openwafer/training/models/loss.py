@@ -33,7 +33,7 @@ def loss_of(output: object, name: str = LOSS) -> Tensor:
             found: object = output
         case Mapping():
             found = output.get(name)
-        case _ if hasattr(output, name):
+        case _ if not isinstance(output, Tensor) and hasattr(output, name):
             found = getattr(output, name)
         case _:
             raise _none(f"forward returned {type(output).__name__}, which holds no {name}", name)
