@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from openwafer.training.frontends.official.graph import Dense, Graph, Operation
-from openwafer.training.frontends.official.visits import StepPlan, Visit, Write
+from openwafer.training.frontends.official.visits import StepPlan, Visit, Write, inputs_of
 from openwafer.training.store.layout import Part
 
 
@@ -68,8 +68,8 @@ def programs_of(graph: Graph, plan: StepPlan, places: Mapping[str, Place]) -> tu
     constants = constants_of(plan)
     returned = {graph.returned[place] for place in graph.outputs.values()}
     borrowed = (places.keys() | plan.derived.keys()) - constants.keys()
-    # What is wanted outside may follow from what the step changes.
-    kept = returned & borrowed
+    # What is wanted outside, too, may follow from what the step changes.
+    kept = (returned | _overtaken(plan)) & borrowed
     programs = tuple(Program() for _ in plan.visits)
     for program, visit in zip(programs, plan.visits, strict=True):
         is_first = program is programs[0]
@@ -77,8 +77,19 @@ def programs_of(graph: Graph, plan: StepPlan, places: Mapping[str, Place]) -> tu
         early = {one.value for one in visit.writes} & borrowed | (kept if is_first else set())
         program.lines.extend(_lines(visit, sorted(early - known), plan, known))
         _place(program, places, known)
-    _set_ends(programs, borrowed, returned | constants.keys())
+    _set_ends(programs, borrowed - kept, returned | constants.keys())
     return programs
+
+
+def _overtaken(plan: StepPlan) -> set[str]:
+    """What writes take that follows from what an earlier visit changes."""
+    found, changed = set[str](), set[str]()
+    for visit in plan.visits:
+        for one in visit.writes:
+            if not changed.isdisjoint(inputs_of(one, plan.derived)):
+                found.add(one.value)
+        changed.update(one.argument.name for one in visit.writes)
+    return found
 
 
 def peak_bytes(graph: Graph, programs: Sequence[Program]) -> int:
