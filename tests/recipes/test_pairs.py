@@ -105,7 +105,7 @@ def test_a_piece_of_a_pair_is_passed_over(
     policy.save_pretrained(tmp_path)
     model = Preferences(str(tmp_path), END)
     with torch.no_grad():
-        model.policy.lm_head.weight.mul_(2)
+        model.policy.get_parameter("lm_head.weight").mul_(2)
     whole, found = model(**rows(CHOSEN, REJECTED)), model(**pieces())
     assert found.loss.item() == pytest.approx(whole.loss.item(), abs=1e-6)
     assert found.preferred == whole.preferred

@@ -1,8 +1,7 @@
 """Exports go to a hub of models, by the client of its library."""
 
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, hf_hub_url
 from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
 
 from openwafer.config import PathLike, path_of
 from openwafer.diagnostics import error
@@ -52,7 +51,7 @@ def push(
 def require_name(repository: str) -> None:
     """Raise ``hub-name`` for a name that no hub takes."""
     try:
-        validate_repo_id(repository)
+        hf_hub_url(repository, CONFIG_FILE)
     except HFValidationError as cause:
         raise error(
             "hub-name", f"{repository!r}: {cause}", help="name a repository as owner/name"
