@@ -92,3 +92,19 @@ def test_texts_whose_keys_and_values_outgrow_the_device_are_refused(tight: Sessi
 
 def test_no_prompt_gives_no_text(run: Path) -> None:
     assert written(run, (), GREEDY) == ()
+
+
+def test_the_score_of_two_tokens_is_that_of_each_behind_what_comes_before(run: Path) -> None:
+    both, first, second = Session(run, console=quiet()).score(
+        [([3, 1], [4, 1]), ([3, 1], [4]), ([3, 1, 4], [1])]
+    )
+    alone = first.log_likelihood + second.log_likelihood
+    assert both.log_likelihood == pytest.approx(alone, abs=1e-5)
+
+
+@pytest.mark.parametrize("continuation", [([-1], [1]), ([1], [1 << 20])])
+def test_tokens_of_no_vocabulary_have_no_score(
+    run: Path, continuation: tuple[list[int], list[int]]
+) -> None:
+    with pytest.raises(OpenwaferError, match=r"continuation 1 has the token (-1|1048576)\n.*0 to"):
+        Session(run, console=quiet()).score([([1], [1]), continuation])

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import torch
 
@@ -33,7 +34,7 @@ def score(opened: OpenedModel, continuations: Sequence[Continuation]) -> list[Sc
     A pass has no more tokens than a training step, which the device is planned for.
 
     Raises:
-        OpenwaferError: ``model-no-text``, ``model-no-logits``, ``score-length``.
+        OpenwaferError: ``model-no-text``, ``model-no-logits``, ``score-length``, ``score-token``.
     """
     require_writer(opened.model)
     window = opened.config.batch.sequence_length
@@ -44,6 +45,7 @@ def score(opened: OpenedModel, continuations: Sequence[Continuation]) -> list[Sc
                 f"continuation {number} has {len(behind)} tokens behind {len(before)}",
                 help=f"give 1 to {window} tokens (batch.sequence_length), behind at least one",
             )
+    _require_tokens(opened.tokenizer.vocab_size, continuations)
     opened.execution.flush()
     found: list[Score] = []
     with evaluating(opened.model):
@@ -52,6 +54,17 @@ def score(opened: OpenedModel, continuations: Sequence[Continuation]) -> list[Sc
             sums = opened.execution.evaluate(forwards)
             found += [Score(float(total), bool(greedy)) for total, greedy in sums]
     return found
+
+
+def _require_tokens(vocab_size: int, continuations: Sequence[Continuation]) -> None:
+    for number, parts in enumerate(continuations):
+        for token in chain(*parts):
+            if not 0 <= token < vocab_size:
+                raise error(
+                    "score-token",
+                    f"continuation {number} has the token {token}",
+                    help=f"encode by the run's tokenizer, whose tokens are 0 to {vocab_size - 1}",
+                )
 
 
 def _groups(
