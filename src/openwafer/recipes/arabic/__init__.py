@@ -1,0 +1,1 @@
+"""A law of compute for a mix of two languages."""
