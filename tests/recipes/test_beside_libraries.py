@@ -204,6 +204,7 @@ class Encoders(nn.Module):
     def __init__(self, run: Any, tokenizer: Any) -> None:
         super().__init__()
         self.tokenizer = tokenizer
+        self.num_tokens = run.questions.config.max_position_embeddings
         kinds = {
             "questions": transformers.DPRQuestionEncoder,
             "passages": transformers.DPRContextEncoder,
@@ -214,11 +215,14 @@ class Encoders(nn.Module):
             self.add_module(name, encoder)
 
     def forward(self, texts: list[tuple[str, str]]) -> Tensor:
-        vectors = [
-            encoder(**self.tokenizer(list(side), padding=True, return_tensors="pt")).pooler_output
-            for encoder, side in zip(self.children(), zip(*texts, strict=True), strict=True)
-        ]
+        sides = zip(self.children(), zip(*texts, strict=True), strict=True)
+        vectors = [encoder(**self._padded(side)).pooler_output for encoder, side in sides]
         return nn.functional.cross_entropy(vectors[0] @ vectors[1].T, torch.arange(len(texts)))
+
+    def _padded(self, side: tuple[str, ...]) -> Any:
+        """As long as a sample: rows of another length are summed in another order."""
+        length = {"padding": "max_length", "max_length": self.num_tokens}
+        return self.tokenizer(list(side), **length, return_tensors="pt")
 
 
 def of_loop(model: nn.Module, batches: Sequence[Any]) -> list[float]:
