@@ -70,6 +70,23 @@ def test_a_step_is_torchs_and_only_losses_leave_the_wafer() -> None:
     fabric.close()
 
 
+def test_losses_that_are_kept_hold_nothing_on_the_wafer_behind_their_backward() -> None:
+    fabric = Fabric(FabricOptions(rows=2, columns=1))
+    model = ReferenceGpt(SMALL)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    ids = torch.arange(12).view(2, 6) % 6
+    options = StreamOptions(min_layer_bytes=1, backend=fabric)
+    with stream_weights(model, optimizer, device_memory="1MiB", options=options):
+        losses = [model(ids, ids).loss]
+        losses[0].backward()
+        taken = fabric.report().memory_bytes
+        losses.append(model(ids, ids).loss)
+        losses[1].backward()
+    assert losses[0] == losses[1]
+    assert fabric.report().memory_bytes == taken
+    fabric.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_a_step_takes_the_memory_that_its_walk_has_counted(seed: int) -> None:

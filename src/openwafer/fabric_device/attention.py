@@ -10,7 +10,7 @@ from openwafer.fabric_device.arrangement import Arrangement
 from openwafer.fabric_device.linear import Wafers
 from openwafer.fabric_device.on_wafer import OnWafer, at_rest, gradient_rested
 from openwafer.fabric_device.selection import added_back, selected
-from openwafer.fabric_device.wafer import Held, Room, Wafer
+from openwafer.fabric_device.wafer import Held, Wafer, room_of
 from openwafer.sdk.kernels.resident_plan import Activation, Attended, Heads
 
 _SCALE_ERROR: Final = 1e-6
@@ -98,13 +98,13 @@ class _Attention(torch.autograd.Function):
             rests = [call.of_queries(one) for one in (query, key, value)]
             made = wafer.resident.attention(*(one.activation for one in rests))
             out = OnWafer.of(wafer.made(made.out), _lying(query.shape))
-        ctx.call, ctx.kept, ctx.room = call, made.kept, Room(wafer, made.kept)
-        ctx.save_for_backward(query, key, value, out)
+        ctx.call, ctx.kept = call, made.kept
+        ctx.save_for_backward(query, key, value, out, room_of(wafer, made.kept))
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        *given, out = ctx.saved_tensors
+        *given, out, _room = ctx.saved_tensors
         call: _Call = ctx.call
         wafer, lies = call.wafer, _lying(out.shape)
         with wafer.account.inside(call.layer):

@@ -62,8 +62,7 @@ class _CrossEntropy(torch.autograd.Function):
             losses, gradients = wafer.resident.cross_entropy(
                 given.activation, of_tokens, 1 / max(1, divisor)
             )
-        ctx.gradients = wafer.made(gradients, has_zeros=True)
-        ctx.shape = logits.shape
+        ctx.save_for_backward(OnWafer.of(wafer.made(gradients, has_zeros=True), logits.shape))
         wafer.account.copies_on += 1
         wafer.account.copies_off["cross_entropy"] += 1
         total = losses.sum(dtype=np.float64)
@@ -71,8 +70,9 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        rest, factor = ctx.gradients, float(gradient)
+        [made] = ctx.saved_tensors
+        rest, factor = made.rest, float(gradient)
         if factor != 1:
             scaled = rest.wafer.resident.scale(rest.activation, factor)
             rest = rest.wafer.made(scaled, has_zeros=True)
-        return None, OnWafer.of(rest, ctx.shape), None, None
+        return None, OnWafer.of(rest, made.shape), None, None

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from openwafer.fabric_device.linear import Wafers, put
 from openwafer.fabric_device.on_wafer import OnWafer, gradient_rested, rested
-from openwafer.fabric_device.wafer import Room, Wafer
+from openwafer.fabric_device.wafer import Wafer, room_of
 from openwafer.sdk.kernels.resident_plan import Norm
 
 
@@ -80,12 +80,13 @@ class _Norm(torch.autograd.Function):
             made = wafer.resident.normalise(given.activation, scales)
             y = OnWafer.of(wafer.made(made.y), x.shape)
         ctx.layer, ctx.wafer, ctx.made = layer, wafer, made
-        ctx.room = Room(wafer, made.normal, made.scales, made.roots)
+        ctx.save_for_backward(room_of(wafer, made.normal, made.scales, made.roots))
         return y
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         wafer: Wafer = ctx.wafer
+        _room = ctx.saved_tensors
         dy = gradient_rested(gradient, wafer)
         with wafer.account.inside(ctx.layer):
             dx, of_numbers = wafer.resident.normalise_delta(ctx.made, dy.activation)
