@@ -230,14 +230,12 @@ class _Search:
     def __init__(self, request: PlanRequest, *, goes_back: bool = True) -> None:
         self.request = request
         self.goes_back = goes_back
-        self.split = request.split
-        self.layouts = request.lay_out(self.split)
+        self._split_as(request.split)
         self.reasons: dict[str, str] = {}
         # Of these, the layers whose activations are right only where they are kept.
         self.kept: frozenset[str] = frozenset()
         # Until that is known.
         self.is_changed = True
-        self.nested_capacity_bytes = self.least_nested_bytes
         self.first = self._first()
         while self.first.misused:
             whole = self.split.sliced & set(self.first.misused)
@@ -255,7 +253,6 @@ class _Search:
         forms = self.first.forms.items() if is_fake else ()
         self.forms = {name: form for name, form in forms if name not in self.reasons}
         self.known: dict[object, DryRun] = {}
-        self.names = self._names()
         self._check_named_layers()
 
     def _tell_harmless(self) -> None:
@@ -265,9 +262,6 @@ class _Search:
         self.changed = tuple(name for name in self.changed if name not in self.harmless)
         if not self.changed:
             self.first = replace(self.first, order=Order.FALLING)
-
-    def _names(self) -> list[str]:
-        return [layer.name for layer in self.split.layers if layer.parent is None]
 
     def _sizes(self, received: Collection[str]) -> dict[str, RecordBytes]:
         return record_bytes(self.split, self.layouts, received)
@@ -286,7 +280,7 @@ class _Search:
     def _first(self) -> DryRun:
         """A run on demand, in which every layer recomputes that can, if it goes back."""
         if not self.goes_back:
-            policies = {name: self._asked_for(name) or Activations.KEEP for name in self._names()}
+            policies = {name: self._asked_for(name) or Activations.KEEP for name in self.names}
             run = self._dry(policies, None, finds_reasons=True)
             self.reasons = dict(run.reasons)
             return replace(run, visits=tuple(replace(v, has_backward=True) for v in run.visits))
@@ -304,6 +298,7 @@ class _Search:
 
     def _split_as(self, split: Partition) -> None:
         self.split, self.layouts = split, self.request.lay_out(split)
+        self.names = [layer.name for layer in split.layers if layer.parent is None]
         self.nested_capacity_bytes = self.least_nested_bytes
 
     def _dry(
