@@ -98,11 +98,13 @@ def peak_bytes(graph: Graph, programs: Sequence[Program]) -> int:
     now = most = sum(graph.types[one].num_bytes for one in held)
     for program in programs:
         for number, line in enumerate(program.lines):
-            now += sum(graph.types[one].num_bytes for one in {*_made(line)} - held)
+            new = {*_made(line)} - held
+            held |= new
+            now += sum(graph.types[one].num_bytes for one in new)
             most = max(most, now)
-            ends = held.union(_made(line)).intersection(program.ends[number])
-            held = held.union(_made(line)) - ends
-            now -= sum(graph.types[one].num_bytes for one in ends)
+            ended = held.intersection(program.ends[number])
+            held -= ended
+            now -= sum(graph.types[one].num_bytes for one in ended)
     return most
 
 
