@@ -1,12 +1,12 @@
 """The room that a network's activations take on the wafer, without a simulator."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.sdk.kernels.resident import Resident
-from openwafer.sdk.kernels.resident_plan import Activation, ResidentPlan, Weights
+from openwafer.sdk.kernels.resident_plan import Activation, ResidentPlan
 from openwafer.sdk.kernels.weight_streams import WeightStreams, Words
 
 
@@ -29,14 +29,7 @@ class DryResident(Resident):
 
     def _launch(self, function: str, *arguments: int) -> None: ...
 
-    def _end(
-        self,
-        name: str,
-        entered: Sequence[int] = (),
-        left: Sequence[int] = (),
-        *,
-        weights: Weights | None = None,
-    ) -> None: ...
+    def _end(self, *_: Any, **__: Any) -> None: ...
 
     def _write(self, first: int, words: NDArray[np.float32]) -> None: ...
 
