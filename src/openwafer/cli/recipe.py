@@ -73,12 +73,11 @@ def run_recipe(recipe: "Recipe", overrides: Sequence[str]) -> None:
     """
     folder = make_data(recipe, overrides).folder
     name = _name_given(overrides) or free_name(folder, recipe.name)
-    smaller = [
-        _train(recipe, [*changes, *overrides, f"name={own}"]).folder.path
-        for number, changes in enumerate(recipe.known.smaller, start=1)
+    smaller = []
+    for number, changes in enumerate(recipe.known.smaller, start=1):
         # An attempt that was interrupted leaves its own behind.
-        for own in [free_name(folder, f"{name}-smaller-{number}")]
-    ]
+        own = free_name(folder, f"{name}-smaller-{number}")
+        smaller.append(_train(recipe, [*changes, *overrides, f"name={own}"]).folder.path)
     session = _train(recipe, [*overrides, f"name={name}"])
     _tell_figures(recipe, session, _is_as_stated(overrides))
     if smaller:

@@ -36,16 +36,18 @@ def loss_of(output: object, name: str = LOSS) -> Tensor:
         case _ if not isinstance(output, Tensor) and hasattr(output, name):
             found = getattr(output, name)
         case _:
-            raise _none(f"forward returned {type(output).__name__}, which holds no {name}", name)
+            raise _no_scalar(
+                f"forward returned {type(output).__name__}, which holds no {name}", name
+            )
     if not isinstance(found, Tensor):
         message = f"the {name} in the {type(output).__name__} of forward is {found!r:.60}"
-        raise _none(message, name)
+        raise _no_scalar(message, name)
     if found.ndim or not found.is_floating_point():
-        raise _none(f"the {name} has shape {tuple(found.shape)} and type {found.dtype}", name)
+        raise _no_scalar(f"the {name} has shape {tuple(found.shape)} and type {found.dtype}", name)
     return found
 
 
-def _none(message: str, name: str) -> OpenwaferError:
+def _no_scalar(message: str, name: str) -> OpenwaferError:
     is_loss = name == LOSS
     scalar = "a scalar, or " if is_loss else ""
     return error(
