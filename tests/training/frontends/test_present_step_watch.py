@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import torch
@@ -148,3 +148,29 @@ def test_nothing_is_watched_inside_the_model(mode: Any, inside: type) -> None:
 
     script.run(step)
     assert innermost == [inside, StepWatch] * 3
+
+
+class Asked(cstorch.optim.SGD):
+    """Notes what watches its steps, which may fail."""
+
+    innermost: Final = list[type]()
+    fails = False
+
+    def step(self, closure: Any = None) -> Any:
+        self.innermost.append(type(current_function_mode()))
+        if self.fails:
+            raise ZeroDivisionError
+        return super().step(closure)
+
+
+def test_nothing_is_watched_inside_an_optimizer_also_behind_a_step_that_failed() -> None:
+    script = Script()
+    script.optimizer = optimizer = Asked(script.model.parameters(), lr=0.1)
+    step = cstorch.trace(script.alike)
+    for number, batch in enumerate(executor_of((torch.ones(4, 2),) * 3)):
+        optimizer.fails = number == 1
+        with pytest.raises(ZeroDivisionError) if optimizer.fails else nullcontext():
+            step(batch)
+        assert current_function_mode() is None
+    assert len(optimizer.innermost) >= 3
+    assert set(optimizer.innermost) == {type(None)}

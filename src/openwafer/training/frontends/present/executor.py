@@ -103,6 +103,7 @@ class DataExecutor:
         self.profiler = Profiler()
         self.samples_streamed = 0
         self.streamed: StreamedLoop | None = None
+        self._optimizers: Sequence[Optimizer] = ()
 
     def __len__(self) -> int:
         return self.num_steps
@@ -174,7 +175,7 @@ class DataExecutor:
                 help="write compiled_model = cstorch.compile(model, backend) before the loop",
             )
         parameters = {id(parameter) for parameter in model.parameters()}
-        optimizers = backend.optimizers_of(parameters)
+        optimizers = self._optimizers = backend.optimizers_of(parameters)
         with ExitStack() as leaving:
             leaving.callback(self._leave)
             for sparsity in backend.sparsities:
@@ -194,21 +195,26 @@ class DataExecutor:
 
     def _leave(self) -> None:
         self.backend.executor = None
+        self._optimizers = ()
         self.backend.closures.forget()
 
     @contextmanager
     def watched_by(self, watch: StepWatch) -> Iterator[None]:
-        """Context of a step whose calls around the model are watched."""
+        """Context of a step whose calls around the model and its optimizers are watched."""
         model = self.backend.program.model
         assert model is not None
-        before = model.register_forward_pre_hook(watch.pause, prepend=True)
-        behind = model.register_forward_hook(watch.resume, always_call=True)
-        try:
-            with watch:
-                yield
-        finally:
-            before.remove()
-            behind.remove()
+        with watch, ExitStack() as leaving:
+            leaving.callback(watch.end_pauses)
+            handles = [
+                model.register_forward_pre_hook(watch.pause, prepend=True),
+                model.register_forward_hook(watch.resume, always_call=True),
+            ]
+            for optimizer in self._optimizers:
+                handles.append(optimizer.register_step_pre_hook(watch.pause))
+                handles.append(optimizer.register_step_post_hook(watch.resume))
+            for handle in handles:
+                leaving.callback(handle.remove)
+            yield
 
     def require_planned(self) -> None:
         """Refuse a step that has not called the model that streams.

@@ -1,8 +1,8 @@
 """Tells where a traced step calls other operators than the first time.
 
 A machine records a step once and repeats it; here a step runs each time, so that what differs then
-would differ from such a machine's results, too. What a model does inside is its own, and nothing is
-paid for it: seen is what a step calls around it, and with which shapes.
+would differ from such a machine's results, too. What a model and its optimizers do inside is their
+own, and nothing is paid for it: seen is what a step calls around them, and with which shapes.
 """
 
 import inspect
@@ -72,6 +72,12 @@ class StepWatch(TorchFunctionMode):
         if self._num_pauses == 0 and self._is_away:
             self._is_away = False
             self.__enter__()  # type: ignore[no-untyped-call]
+
+    def end_pauses(self) -> None:
+        """See again, also behind a call that has raised, of which no hook tells the end."""
+        self._num_pauses = min(self._num_pauses, 1)
+        if self._num_pauses:
+            self.resume()
 
     def __torch_function__(
         self,
