@@ -1,8 +1,10 @@
 """Processor time and memory of a step by each front end beside those of the loop below.
 
-Each way has a process of its own, and they take steps in turns: a step is charged with all that its
-process computes from its beginning to that of the next one, also in threads behind its end. What
-needs accelerate or Lightning is left out where they are not installed.
+Each way has processes of its own, and they take steps in turns: a step is charged with all that
+its process computes from its beginning to that of the next one, also in threads behind its end.
+Steps of one way differ between its processes by some percent, whatever they run, so several are
+taken, and their lowest and highest are told beside the median of all. What needs accelerate or
+Lightning is left out where they are not installed.
 """
 
 import argparse
@@ -16,7 +18,7 @@ from contextlib import closing
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import chain, pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
@@ -304,21 +306,24 @@ def take_steps(way: str, args: argparse.Namespace, parent: Connection) -> None:
     parent.send(Told(seconds, peak_mib))
 
 
-def measured(ways: list[str], args: argparse.Namespace) -> dict[str, Told]:
-    """What each way tells, one step of each in turn."""
+def measured(ways: list[str], args: argparse.Namespace) -> dict[str, list[Told]]:
+    """What the processes of each way tell, one step of each in turn."""
     # Nothing has computed yet, so that there are no threads to lose, and imports are made once.
     context = multiprocessing.get_context("fork")
-    children = dict[str, Connection]()
-    for way in ways:
-        children[way], child = context.Pipe()
+    children = list[tuple[str, Connection]]()
+    for way in ways * args.processes:
+        parent, child = context.Pipe()
         context.Process(target=take_steps, args=(way, args, child), daemon=True).start()
+        children.append((way, parent))
     for step in range(args.steps):
-        for child in list(children.values())[:: 1 if step % 2 else -1]:
-            child.send(None)
-            child.recv()
-    for child in children.values():
-        child.send(None)
-    return {way: child.recv() for way, child in children.items()}
+        for _, parent in children[:: 1 if step % 2 else -1]:
+            parent.send(None)
+            parent.recv()
+    told = defaultdict[str, list[Told]](list)
+    for way, parent in children:
+        parent.send(None)
+        told[way].append(parent.recv())
+    return told
 
 
 def compare(loop: str, others: tuple[str, ...], args: argparse.Namespace) -> None:
@@ -327,11 +332,17 @@ def compare(loop: str, others: tuple[str, ...], args: argparse.Namespace) -> Non
     for way in missing:
         print(f"{way} is left out: {NEEDED[way]} is not installed")
     told = measured([loop, *(way for way in others if way not in missing)], args)
-    for way, (seconds, peak_mib) in told.items():
+    loop_seconds = median(chain(*(of.seconds for of in told[loop])))
+    loop_peak = median(of.peak_mib for of in told[loop])
+    for way, of_processes in told.items():
+        seconds = median(chain(*(of.seconds for of in of_processes)))
+        medians = [median(of.seconds) / loop_seconds for of in of_processes]
+        peak = median(of.peak_mib for of in of_processes)
         print(
-            f"{way:12} {median(seconds) * 1e3:8.2f} ms of processor time a step, "
-            f"{median(seconds) / median(told[loop].seconds):.4f} of the {loop}'s; "
-            f"peak {peak_mib:.0f} MiB, {peak_mib - told[loop].peak_mib:+.0f}",
+            f"{way:12} {seconds * 1e3:8.2f} ms of processor time a step, "
+            f"{seconds / loop_seconds:.4f} of the {loop}'s "
+            f"({min(medians):.3f} to {max(medians):.3f}); "
+            f"peak {peak:.0f} MiB, {peak - loop_peak:+.0f}",
             flush=True,
         )
 
@@ -341,7 +352,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--processes", type=int, default=3, help="of each way")
     parser.add_argument("--device-memory", default="20MiB")
     parser.add_argument(
         "--graph",

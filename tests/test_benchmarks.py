@@ -19,7 +19,7 @@ QUICKEST: dict[str, str] = {
     "bench_disk.py": "--folder . --records 2 --parameters 1048576 --rounds 1",
     "bench_experts.py": "--experts 8 --tokens 4 --width 64 --layers 2 --steps 2",
     "bench_fabric.py": "--size 8 --threads 1 2",
-    "bench_front_ends.py": "--steps 3",
+    "bench_front_ends.py": "--steps 3 --processes 1",
     "bench_generation.py": "--quick --texts 1 2",
     "bench_kernels.py": "--collectives 4 --lengths 8 --gemm 1 --tile 8",
     "bench_masks.py": "--size 512 --rounds 1",
