@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.frontends.present import cstorch, sparse
+from openwafer.training.frontends.present.functional import sparse_act_matmul
 from openwafer.training.sparsity.masks.structures import num_kept
 from tests.tables import case
 from tests.training.frontends.present_scripts import PlainScript, PresentScript, adamw, executor_of
@@ -171,3 +172,15 @@ def test_sparsity_of_what_is_no_model_is_told() -> None:
     cstorch.backend("CPU")
     with pytest.raises(OpenwaferError, match="sparsity is applied to a int"):
         sparse.Static(sparsity=0.5).apply(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("held", [float("inf"), float("nan"), 7.0])
+def test_a_masked_row_reaches_neither_product_nor_gradients(held: float) -> None:
+    rows = torch.tensor([[1.0, 2.0], [held, held]], requires_grad=True)
+    weight = torch.ones(1, 2, requires_grad=True)
+    product = sparse_act_matmul(rows, torch.tensor([1, 0]), weight)
+    product.sum().backward()
+    assert product.tolist() == [[3], [0]]
+    assert rows.grad is not None
+    assert weight.grad is not None
+    assert (rows.grad.tolist(), weight.grad.tolist()) == ([[1, 1], [0, 0]], [[1, 2]])

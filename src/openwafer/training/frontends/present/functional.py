@@ -21,5 +21,9 @@ def sparse_act_matmul(
 
     `dense_capacity`, the most rows that a mask has, is for the vendor's compiler.
     """
-    product = torch.nn.functional.linear(input_value, weight)
-    return product * input_mask.unsqueeze(-1).to(product.dtype)
+    mask = input_mask.unsqueeze(-1)
+    # Before the product, too: what a masked row holds, infinity or NaN, reaches neither the result
+    # nor the gradient of the weight.
+    rows = input_value.masked_fill(mask == 0, 0)
+    product = torch.nn.functional.linear(rows, weight)
+    return product * mask.to(product.dtype)
