@@ -233,7 +233,6 @@ def place_ports(tables: Tables, program: Program, edge: Edge) -> None:
         if row[w.N_OUT + w.N_PERIOD] > w.PORT_CYCLE:
             tables.router[pe, w.R_BUSY] |= w.PACED_BIT
         row[w.N_COLORS] = sum(1 << color for color in set(port.out))
-        row[w.N_WANTED] = -1
 
 
 def period_of(rate: float) -> int:

@@ -115,6 +115,8 @@ def links_of(program: Program, transport: Transport, edge: Edge) -> HostLinks | 
 def place_links(tables: Tables, program: Program, links: HostLinks) -> NDArray[np.int64]:
     """Let streams to the host pass ports; gives where the port of each PE lies in the state.
 
+    A port may then let the program's words wait, whatever its rate.
+
     Args:
         tables: of a machine that has the ports of these links, and has not run.
         program: of the machine.
@@ -126,6 +128,7 @@ def place_links(tables: Tables, program: Program, links: HostLinks) -> NDArray[n
         row = tables.port[direction, pe]
         for way in (w.N_IN, w.N_OUT):
             row[way + w.N_PERIOD] = period_of(links.rates[number])
+        tables.router[pe, w.R_BUSY] |= w.PACED_BIT
         places[number] = w.PORT + (direction * w.PITCH + pe) * w.PORT_WORDS
     own: NDArray[np.int64] = places[links.port_of]
     tables.sink[:, w.K_WAY] = (own + w.N_OUT).repeat(w.SINKS)

@@ -392,14 +392,13 @@ class Engine(Machine):
 
     def expect_of_port(self, pe: int, direction: int, num_words: int) -> None:
         self._expect_nothing()
-        row = self.tables.port[direction, pe]
-        row[w.N_WANTED] = row[w.N_OUT + w.N_COUNT] + num_words
+        self.tables.port[direction, pe, w.N_WANTED] = num_words
         self.state[w.G_WANTED] = 1
 
     def _expect_nothing(self) -> None:
         self.tables.sink[:, w.K_WANTED] = -1
         for port in self._options.edge.ports:
-            self._port_row(port)[w.N_WANTED] = -1
+            self._port_row(port)[w.N_WANTED] = 0
 
     def passed(self, port: Port, *, is_into: bool) -> Passed:
         return passed(self._port_row(port), is_into=is_into)

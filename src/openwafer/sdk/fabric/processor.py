@@ -514,7 +514,7 @@ def step_sources(s: State, pe: int) -> bool:
             continue
         way = s[source + w.S_WAY]
         is_due = s[source + w.S_FROM] <= s[w.G_NOW]
-        if not is_due or (way and s[way + w.N_NEXT] > s[w.G_NOW] << w.PORT_CYCLE_SHIFT):
+        if not is_due or (way and not router.has_time(s, way)):
             is_early = True
             continue
         data = s[w.SOURCE_DATA + s[source + w.S_NEXT]]

@@ -320,9 +320,9 @@ class Report:
             for pe in np.flatnonzero((wanted < 0) & (sent > 0)).tolist():
                 unasked = counted(int(sent[pe]), "word")
                 notes.append((pe, f" has sent {unasked} of color {color}, and is not waited for"))
-        ports = self._tables.port[:, :, w.N_WANTED], self._tables.port[:, :, w.N_OUT + w.N_COUNT]
-        for link, pe in np.argwhere(ports[0] > ports[1]).tolist():
-            missing = counted(int(ports[0][link, pe] - ports[1][link, pe]), "word")
+        of_ports = self._tables.port[:, :, w.N_WANTED]
+        for link, pe in np.argwhere(of_ports > 0).tolist():
+            missing = counted(int(of_ports[link, pe]), "word")
             notes.append((pe, f", {DIRECTION_NAMES[link].lower()} port: {missing} missing"))
         return notes
 

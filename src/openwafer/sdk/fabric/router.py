@@ -1,11 +1,11 @@
 """One cycle of all awake routers: first what can leave is decided, then it moves.
 
-Decisions read only what held at the beginning of the cycle, so their order does not matter.
-A wavelet leaves to all outputs of its route at once or not at all. Each link carries one wavelet a
-cycle; the color that comes first changes from cycle to cycle. A wavelet that finds no space, no
-route or a route that takes nothing from its side waits. What leaves a band of PEs is put on a list
-that the next band lands it from. A port is a link like the others, to a neighbour that has only
-words and a rate.
+Decisions read only what held at the beginning of the cycle, so their order does not matter, but
+where several PEs' words for the host share a port: the first one has its time. A wavelet leaves to
+all outputs of its route at once or not at all. Each link carries one wavelet a cycle; the color
+that comes first changes from cycle to cycle. A wavelet that finds no space, no route or a route
+that takes nothing from its side waits. What leaves a band of PEs is put on a list that the next
+band lands it from. A port is a link like the others, to a neighbour that has only words and a rate.
 """
 
 from typing import Final
@@ -78,31 +78,45 @@ def can_enter_core(s: State, pe: int, color: int, wavelet: int) -> bool:
 
 @inlined
 def can_leave(s: State, pe: int, color: int, wavelet: int) -> bool:
-    """Whether all outputs of a wavelet take it; what gets lost beyond the edge always can leave."""
+    """Whether all outputs of a wavelet take it; what gets lost beyond the edge always can leave.
+
+    The time of ports is taken at once.
+    """
     out = (wavelet >> w.OUT_SHIFT) & route.DIRECTIONS_MASK
     if out & route.RAMP_BIT and not can_enter_core(s, pe, color, wavelet):
         return False
     edges = (s[router_row(pe) + w.R_FLAGS] >> w.EDGE_SHIFT) & queues.INNER_MASK
-    if out & edges and not do_ports_take(s, pe, color, out & edges):
-        return False
+    beyond = out & edges
     out &= queues.INNER_MASK & ~edges
     while out:
         direction = lowest_bit(out)
         out &= out - 1
         if not can_land(s, pe + s[w.G_STEPS + direction], color, direction ^ 1):
             return False
-    return True
+    return beyond == 0 or take_ports(s, pe, color, beyond)
 
 
 @apart
-def do_ports_take(s: State, pe: int, color: int, directions: int) -> bool:
-    """Whether all ports among some directions have time for a wavelet now."""
+def take_ports(s: State, pe: int, color: int, directions: int) -> bool:
+    """Take the time of all ports among some directions; false where one has none now.
+
+    Not when the wavelet moves: other PEs' words for the host are decided on in this cycle, too.
+    """
     for direction in range(4):
-        port = port_row(pe, direction)
-        is_way = (directions >> direction) & (s[port + w.N_COLORS] >> color) & 1
-        if is_way and s[port + w.N_OUT + w.N_NEXT] > s[w.G_NOW] << w.PORT_CYCLE_SHIFT:
+        is_led = leads(s, pe, color, directions, direction)
+        if is_led and not has_time(s, port_row(pe, direction) + w.N_OUT):
             return False
+    for direction in range(4):
+        if leads(s, pe, color, directions, direction):
+            pass_port(s, port_row(pe, direction) + w.N_OUT)
     return True
+
+
+@compiled
+def leads(s: State, pe: int, color: int, directions: int, direction: int) -> bool:
+    """Whether a direction is among some, and has a port that leads a color out of the fabric."""
+    colors = s[port_row(pe, direction) + w.N_COLORS]
+    return (directions >> direction) & (colors >> color) & 1 != 0
 
 
 @inlined
@@ -160,15 +174,14 @@ def decide(s: State, pe: int) -> bool:
 def decide_ports(s: State, pe: int) -> bool:
     """List what enters through ports: whether something does, or a port lets something wait."""
     busy = s[router_row(pe) + w.R_BUSY]
-    now = s[w.G_NOW] << w.PORT_CYCLE_SHIFT
     is_awake = False
     for direction in range(4):
         port = port_row(pe, direction)
-        if busy & w.COLORS_MASK and s[port + w.N_OUT + w.N_NEXT] > now:
+        if busy & w.COLORS_MASK and not has_time(s, port + w.N_OUT):
             is_awake = True
         if (busy >> (w.PORTS_SHIFT + direction)) & 1 == 0:
             continue
-        if s[port + w.N_IN + w.N_NEXT] > now:
+        if not has_time(s, port + w.N_IN):
             is_awake = True
             continue
         source = source_of_port(s, pe, direction)
@@ -230,7 +243,7 @@ def is_let_out(s: State, pe: int, color: int) -> bool:
     way = s[sink_row(s, pe, color) + w.K_WAY]
     if way == 0:
         return True
-    if s[way + w.N_NEXT] > s[w.G_NOW] << w.PORT_CYCLE_SHIFT:
+    if not has_time(s, way):
         return False
     pass_port(s, way)
     return True
@@ -366,14 +379,20 @@ def leave_rectangle(s: State, pe: int, color: int, directions: int, wavelet: int
         if (directions >> direction) & 1 == 0:
             continue
         where = events.of_color(color) + events.of_link(direction)
-        port = port_row(pe, direction)
-        if (s[port + w.N_COLORS] >> color) & 1 == 0:
+        if not leads(s, pe, color, directions, direction):
             events.tell(s, w.E_LOST, pe, where, 0, 0)
             continue
         events.tell(s, w.E_SINK, pe, where, 0, wavelet & queues.WAVELET_MASK)
-        pass_port(s, port + w.N_OUT)
-        if s[port + w.N_OUT + w.N_COUNT] == s[port + w.N_WANTED]:
+        wanted = port_row(pe, direction) + w.N_WANTED
+        s[wanted] -= 1
+        if s[wanted] == 0:
             s[w.G_WANTED] -= 1
+
+
+@inlined
+def has_time(s: State, way: int) -> bool:
+    """Whether one of a port's ways moves a word now."""
+    return s[way + w.N_NEXT] <= s[w.G_NOW] << w.PORT_CYCLE_SHIFT
 
 
 @compiled

@@ -38,7 +38,8 @@ FULL_SHIFT: Final = 32
 PORTS_SHIFT: Final = 56
 """Bit by direction whose port has words for the router; then PACED_BIT."""
 PACED_BIT: Final = 1 << 60
-"""Ports of the router take less than a wavelet a cycle from it."""
+"""Ports of the router may let it wait: they take less than a wavelet a cycle, or words of other PEs
+for the host, too."""
 R_FLAGS: Final = 1
 """AWAKE_BIT, SWAP_BIT, bits by direction beyond the edge, FILTER_BIT, the first row of filters."""
 AWAKE_BIT: Final = 1
@@ -354,7 +355,7 @@ N_SOURCE: Final = 10
 N_COLORS: Final = 11
 """Bit by color that leaves the fabric here."""
 N_WANTED: Final = 12
-"""The N_COUNT that the host waits for, of words that leave."""
+"""Words that the program lets leave which the host still waits for; 0 and below: for none."""
 PORT_WORDS: Final = 16
 PORT_CYCLE_SHIFT: Final = 20
 PORT_CYCLE: Final = 1 << PORT_CYCLE_SHIFT
