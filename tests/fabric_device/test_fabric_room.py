@@ -15,6 +15,7 @@ from openwafer.fabric_device.report import Tally
 from openwafer.sdk.kernels.precision import Precision, check_range
 from openwafer.sdk.kernels.resident_plan import Pass, Weights, plan_resident, with_precision
 from openwafer.training.frontends import stream_weights
+from openwafer.training.frontends.loop.loop import StreamedLoop
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream.stream_options import StreamOptions
 
@@ -55,11 +56,15 @@ def test_operands_of_f16_leave_twice_the_room_of_f32() -> None:
     assert wider.buffer_bytes - mixed.buffer_bytes == 4 * (2 * mixed.tokens * 2 + 2 * 4)
 
 
-def stepped(model: nn.Module, x: torch.Tensor, fabric: Fabric) -> None:
-    """Take a step of a loop."""
+def streamed(model: nn.Module, fabric: Fabric) -> StreamedLoop:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     options = StreamOptions(min_layer_bytes=1, default_activations=Activations.KEEP, backend=fabric)
-    with stream_weights(model, optimizer, device_memory="1MiB", options=options):
+    return stream_weights(model, optimizer, device_memory="1MiB", options=options)
+
+
+def stepped(model: nn.Module, x: torch.Tensor, fabric: Fabric) -> None:
+    """Take a step of a loop."""
+    with streamed(model, fabric):
         model(x).sum().backward()
 
 
@@ -80,8 +85,72 @@ def test_many_different_tokens_without_room_are_warned_of() -> None:
     fabric = Fabric(FabricOptions(rows=1, columns=1))
     ids = torch.zeros(64, dtype=torch.int64)
     # A warning is an error here, so the step does not run.
-    with pytest.raises(UserWarning, match="how many different tokens it has: 16 features of 64"):
+    with pytest.raises(UserWarning, match="how many different tokens it has: 33,024 bytes of act"):
         stepped(model, ids, fabric)
+
+
+def small(classes: int) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.Linear(8, classes))
+
+
+def entropy(model: nn.Module) -> torch.Tensor:
+    return nn.functional.cross_entropy(model(torch.ones(16, 8)), torch.arange(16))
+
+
+LOSS_LEFT = "torch computes it in host memory: 260 features of 16 tokens take 16,640 bytes"
+
+
+def test_a_loops_loss_without_room_is_told_before_anything_runs() -> None:
+    fabric, model = Fabric(FabricOptions(rows=1, columns=1)), small(260)
+    # A warning is an error here, so the step does not run.
+    with streamed(model, fabric), pytest.raises(UserWarning, match=LOSS_LEFT):
+        model(torch.ones(16, 8))
+    assert fabric.report().passes == ()
+
+
+@pytest.mark.slow
+def test_a_loops_loss_without_room_is_torchs() -> None:
+    fabric, model = Fabric(FabricOptions(rows=1, columns=1)), small(260)
+    with streamed(model, fabric):
+        with pytest.warns(UserWarning, match=LOSS_LEFT):
+            loss = entropy(model)
+        loss.backward()
+    assert loss.item() == pytest.approx(entropy(small(260)).item(), rel=1e-5)
+    assert fabric.report().copies_off == {"_log_softmax": 1}
+    fabric.close()
+
+
+def test_a_call_of_more_tokens_is_refused_before_any_of_it_runs_and_the_loop_goes_on() -> None:
+    fabric, model = Fabric(FabricOptions(rows=1, columns=1)), small(30)
+    with streamed(model, fabric):
+        entropy(model).backward()
+        before = fabric.report().passes
+        with torch.no_grad(), pytest.raises(OpenwaferError, match="300 tokens of 30 features"):
+            model(torch.ones(300, 8))
+        assert fabric.report().passes == before
+        entropy(model).backward()
+    assert [one.count for one in fabric.report().passes] == [2 * one.count for one in before]
+    fabric.close()
+
+
+class Table(nn.Linear):
+    """Entries of a table that is no weight, by a linear layer."""
+
+    table: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__(8, 8)
+        self.register_buffer("table", torch.tensor([0.0, 0.0, torch.inf]).repeat(8, 1).T)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return super().forward(nn.functional.embedding(ids, self.table))
+
+
+def test_what_a_walk_meets_beside_want_of_room_is_an_error() -> None:
+    fabric = Fabric(FabricOptions(rows=1, columns=1))
+    with pytest.raises(OpenwaferError, match="the embedding's entry of token 2 has values that"):
+        stepped(nn.Sequential(Table()), torch.zeros(4, dtype=torch.int64), fabric)
 
 
 def test_weights_beyond_f16_are_refused_by_their_name() -> None:

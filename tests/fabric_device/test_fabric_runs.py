@@ -236,6 +236,14 @@ def test_keys_that_contradict_the_fabric_are_refused(
         config_of(data, tmp_path, **changed)
 
 
+# Of 65 held-out samples, micro-batches of 2 leave one.
+ODD: dict[str, Any] = {
+    "batch": BatchConfig(size=2, sequence_length=10),
+    "fabric": FabricOptions(rows=4, columns=1),
+    "evaluate": EvaluateConfig(batches=100),
+}
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -247,6 +255,10 @@ def test_keys_that_contradict_the_fabric_are_refused(
         (
             WHOLE | {"batch": BatchConfig(size=4, sequence_length=12, micro_batches=2)},
             "280 features of 24 tokens take 6,720 bytes of a PE(.|\n)*the loss asks for it",
+        ),
+        (
+            WHOLE | ODD,
+            "1 sample of 10 tokens, and others 2: attention of 10(.|\n)*; or give each PE",
         ),
     ],
 )

@@ -38,6 +38,7 @@ from openwafer.training.stream.device.layer_backend import (
     LayerCall,
     LayerKernel,
     not_computed,
+    stand_in_loss,
 )
 from openwafer.training.stream.stream_options import FabricOptions
 from openwafer.training.torch_private import pytree
@@ -52,6 +53,23 @@ _COMPUTED: Final[Mapping[Any, Callable[..., Any]]] = {
 }
 _NUM_NAMED: Final = 8
 """Layers that a refusal names."""
+_NO_ROOM: Final = "kernel-memory"
+
+
+@dataclass(frozen=True)
+class _Assumed:
+    """What a walk takes for granted of what depends on data, or on a loop's own code.
+
+    Attributes:
+        are_different: whether all tokens of a micro-batch are.
+        has_entropy: whether the loss of a loop is a cross-entropy of the model's output.
+    """
+
+    are_different: bool = False
+    has_entropy: bool = False
+
+
+_Walk = Callable[[LayerBackend], object]
 _CONTAINERS: Final = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
@@ -69,7 +87,9 @@ class Fabric:
         num_tokens: of a micro-batch, where they are known before one comes.
 
     Attributes:
-        foreseen_bytes: the most memory of a PE that the planned step takes, if there is one.
+        foreseen_bytes: the most memory of a PE that the planned step takes, if there is one, or a
+            call of other sizes.
+        leaves_loss: whether a loop's own cross-entropy has no room, and torch computes it.
 
     Raises:
         OpenwaferError: the fabric has no room for the rectangle, or tokens do not divide.
@@ -81,6 +101,7 @@ class Fabric:
         self.most_features = 1
         self.norm: Norm | None = None
         self.foreseen_bytes = 0
+        self.leaves_loss = self._has_loss = False
         self._wafers: dict[int, Wafer] = {}
         self._programs: Mapping[int, ResidentPlan] = {}
         self._functions: dict[Callable[..., Any], Callable[..., Any]] = {
@@ -117,28 +138,35 @@ class Fabric:
                     "streaming.layers says which modules are layers",
                 )
 
-    def try_step(self, walk: Callable[[LayerBackend], object]) -> None:
+    def try_step(self, walk: _Walk) -> None:
         """See :class:`~openwafer.training.stream.device.layer_backend.LayerBackend`.
 
         What embeddings take depends on how many different tokens a micro-batch has. So the step is
-        walked with as few as there may be, which is refused, and as many, which is warned of. The
-        programs of wafers are those that the walk has found.
+        walked with as few as there may be, which is refused, and as many, which is warned of. A
+        loop's own loss, of which nobody knows yet, is taken for a cross-entropy where that has
+        room. The programs of wafers are those that the walk has found.
 
         Raises:
-            OpenwaferError: ``kernel-memory``, a PE has no room for what the step keeps there.
+            OpenwaferError: ``kernel-memory``, a PE has no room for what the step keeps there; or
+                what else a walk has met.
         """
-        found = _walked(self, walk, torch.zeros_like)
+        assumed = _Assumed()
+        found = _walked(self, walk, assumed)
+        self._has_loss |= found.has_loss
+        if found.stands_in:
+            assumed, before = replace(assumed, has_entropy=True), assumed
+            with_loss = _walked_if_room(self, walk, assumed, _LOSS_LEFT)
+            if with_loss is None:
+                self.leaves_loss, assumed = True, before
+            found = with_loss or found
         if found.has_embedding:
-            try:
-                found = _walked(self, walk, _all_different)
-            except OpenwaferError as cause:
-                warnings.warn(
-                    "a micro-batch may have no room on the wafer, by how many different tokens it "
-                    f"has: {cause.diagnostics[0].message}",
-                    stacklevel=2,
-                )
-        self.most_features, self._programs = found.most_features, found.programs
-        self.foreseen_bytes = found.account.memory_bytes
+            assumed = replace(assumed, are_different=True)
+            found = _walked_if_room(self, walk, assumed, _TOKENS_MAY_LACK_ROOM) or found
+        self.most_features, self._programs = (
+            found.most_features,
+            {**self._programs, **found.programs},
+        )
+        self.foreseen_bytes = max(self.foreseen_bytes, found.account.memory_bytes)
 
     def _is_left_to_host(self, layer: str) -> bool:
         return any(fnmatchcase(layer, pattern) for pattern in self.options.host)
@@ -216,6 +244,17 @@ class Fabric:
         """
         self._load(wafer, num_classes=num_classes)
 
+    def leave_loss(self, cause: OpenwaferError) -> None:
+        """Let torch compute losses from now on, as there is no room for one; say so.
+
+        Raises:
+            OpenwaferError: the cause, where it is another, or the step was planned with its loss.
+        """
+        if cause.diagnostics[0].code != _NO_ROOM or self._has_loss:
+            raise cause
+        self.leaves_loss = True
+        _warn(_LOSS_LEFT, cause)
+
     def _resident(self, program: ResidentPlan) -> Resident:
         return Resident(program, self.options.account, Transport(self.options.transport))
 
@@ -266,45 +305,89 @@ class Fabric:
         self.widen(norm.num_features)
 
 
+_LOSS_LEFT: Final = (
+    "a cross-entropy of the model's output has no room on the wafer, and torch computes it in host "
+    "memory"
+)
+_TOKENS_MAY_LACK_ROOM: Final = (
+    "a micro-batch may have no room on the wafer, by how many different tokens it has"
+)
+
+
+def _warn(what: str, cause: OpenwaferError) -> None:
+    warnings.warn(f"{what}: {cause.diagnostics[0].message}", stacklevel=3)
+
+
 class _DryFabric(Fabric):
     """Counts what a step takes of a fabric's memory, and computes nothing.
 
     Args:
         fabric: of whose options, and with whose programs to begin.
-        ids: makes of the tokens that an embedding is asked for those that it is taken to be.
+        assumed: of what the walk does not see.
+
+    Attributes:
+        has_embedding: whether the step has some.
+        has_loss: whether it computes a cross-entropy.
+        stands_in: whether its loss is a loop's own, computed from the wafer.
     """
 
-    def __init__(self, fabric: Fabric, ids: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, fabric: Fabric, assumed: _Assumed) -> None:
         super().__init__(fabric.options, fabric.num_tokens)
         self.most_features, self.norm = fabric.most_features, fabric.norm
         self._programs = fabric.programs
-        self._ids = ids
-        self.has_embedding = False
+        self._assumed = assumed
+        self.has_embedding = self.has_loss = self.stands_in = False
+        self._functions[stand_in_loss] = self._stand_in
 
     def seen(self, ids: torch.Tensor, num_entries: int) -> torch.Tensor:
         """See :class:`Fabric`."""
         self.has_embedding = True
-        return self._ids(ids) % num_entries
+        ids = torch.arange(ids.numel()).view(ids.shape) if self._assumed.are_different else ids * 0
+        return ids % num_entries
+
+    def classify(self, wafer: Wafer, num_classes: int) -> None:
+        """See :class:`Fabric`."""
+        self.has_loss = True
+        super().classify(wafer, num_classes)
+
+    def leave_loss(self, cause: OpenwaferError) -> None:
+        """See :class:`Fabric`; a walk refuses what has no room."""
+        raise cause
+
+    def _stand_in(self, output: torch.Tensor) -> torch.Tensor | None:
+        """The loss that a loop is taken to compute of an output; None where torch does."""
+        self.stands_in = True
+        if not self._assumed.has_entropy or output.ndim < 2:
+            return None
+        labels = torch.zeros(num_tokens(output.shape), dtype=torch.int64)
+        return cross_entropy(
+            self, output.flatten(0, -2), labels, ignore_index=-100, reduction="mean"
+        )
 
     def _resident(self, program: ResidentPlan) -> Resident:
         return DryResident(program)
 
 
-def _walked(
-    fabric: Fabric,
-    walk: Callable[[LayerBackend], object],
-    ids: Callable[[torch.Tensor], torch.Tensor],
-) -> _DryFabric:
+def _walked(fabric: Fabric, walk: _Walk, assumed: _Assumed) -> _DryFabric:
     """What a step has asked for; it has run with the programs of a first one, as later steps do."""
-    first = _DryFabric(fabric, ids)
+    first = _DryFabric(fabric, assumed)
     walk(first)
-    later = _DryFabric(first, ids)
+    later = _DryFabric(first, assumed)
     walk(later)
     return later
 
 
-def _all_different(ids: torch.Tensor) -> torch.Tensor:
-    return torch.arange(ids.numel()).view(ids.shape)
+def _walked_if_room(
+    fabric: Fabric, walk: _Walk, assumed: _Assumed, otherwise: str
+) -> _DryFabric | None:
+    """The same; None where there is no room, with a warning of what follows from it."""
+    try:
+        return _walked(fabric, walk, assumed)
+    except OpenwaferError as cause:
+        if cause.diagnostics[0].code != _NO_ROOM:
+            raise
+        _warn(otherwise, cause)
+        return None
 
 
 @dataclass

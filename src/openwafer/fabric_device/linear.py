@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.fabric_device.on_wafer import OnWafer, gradient_rested, rested
 from openwafer.fabric_device.wafer import Account, Wafer
 from openwafer.sdk.kernels.precision import check_range
@@ -22,6 +23,7 @@ class Wafers(Protocol):
     """Has a wafer for each number of tokens."""
 
     account: Account
+    leaves_loss: bool
 
     @property
     def rows(self) -> int:
@@ -41,6 +43,9 @@ class Wafers(Protocol):
 
     def classify(self, wafer: Wafer, num_classes: int) -> None:
         """Have a wafer's program compute the loss of so many classes."""
+
+    def leave_loss(self, cause: OpenwaferError) -> None:
+        """Let torch compute losses from now on, or raise the cause."""
 
 
 def put(wafer: Wafer, tensor: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.fabric_device.linear import Wafers
 from openwafer.fabric_device.on_wafer import OnWafer, rested
 from openwafer.fabric_device.wafer import Wafer, asked_by
@@ -16,11 +16,13 @@ def cross_entropy(wafers: Wafers, logits: Tensor, labels: Tensor, **options: Any
     """What `F.cross_entropy` gives of logits (tokens, classes); the host adds up tokens' losses.
 
     None where no kernel has it, and torch reads the logits: of other shapes, of some tokens only,
-    with weights or smoothing, or a loss of each token.
+    with weights or smoothing, or a loss of each token; and where a loop's own has no room.
 
     Raises:
-        OpenwaferError: a label is none of the classes.
+        OpenwaferError: a label is none of the classes, or a planned step has no room.
     """
+    if wafers.leaves_loss:
+        return None
     ignored, reduction = options.pop("ignore_index"), options.pop("reduction")
     has_labels = labels.dtype == torch.int64 and labels.shape == logits.shape[:1]
     is_there = isinstance(logits, OnWafer) and logits.arrangement is not None
@@ -41,7 +43,11 @@ def cross_entropy(wafers: Wafers, logits: Tensor, labels: Tensor, **options: Any
         )
     known = torch.where(counts, labels, -1)
     divisor = int(counts.sum()) if reduction == "mean" else 1
-    result: Tensor = _CrossEntropy.apply(wafers, logits, known, divisor)  # type: ignore[no-untyped-call]
+    try:
+        result: Tensor = _CrossEntropy.apply(wafers, logits, known, divisor)  # type: ignore[no-untyped-call]
+    except OpenwaferError as cause:
+        wafers.leave_loss(cause)
+        return None
     return result
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.door.compiled import QUIET, Compiled
 from openwafer.sdk.fabric import Transport
 from openwafer.sdk.fabric.host_links import host_links
@@ -343,14 +343,26 @@ class Resident:
             logits: of the plan's classes.
             labels: of tokens, of which negative ones are left out.
             weight: of the gradients.
+
+        Raises:
+            OpenwaferError: ``kernel-memory``; nothing is held for it then.
         """
         plan = self.plan
         words = np.full((plan.columns, 2, plan.tokens), -1, np.int32)
         words[:, 0, : plan.num_tokens // plan.columns] = labels.reshape(plan.columns, -1)
         words[:, 1] = np.float32(weight).view(np.int32)
         spread = words.reshape(1, plan.columns, -1).repeat(plan.rows, 0)
-        place, losses = self._words(spread.view(np.float32)), self._reserve(1, 1)
-        dlogits = self.reserve(logits.features)
+        room: list[Activation] = []
+        try:
+            room.append(self._words(spread.view(np.float32)))
+            room.append(self._reserve(1, 1))
+            room.append(self.reserve(logits.features))
+        except OpenwaferError:
+            # Whoever asked may go on without.
+            for one in room:
+                self.release(one)
+            raise
+        place, losses, dlogits = room
         operands = logits, place, losses, dlogits
         self._launch("cross_entropy", *map(self._at, operands))
         self._end("cross_entropy")

@@ -17,7 +17,7 @@ import transformers
 from torch import nn
 
 from openwafer.config import InvalidFieldError
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, counted, error
 from openwafer.training.data import Split, TokenDataset
 from openwafer.training.data.tokenizer import Tokenizer
 from openwafer.training.models.key_values import forward_from, kept_bytes, new_key_values
@@ -25,7 +25,12 @@ from openwafer.training.models.loss import LOSS
 from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.session.config import RunConfig
 from openwafer.training.session.constrained import Constraint, Lines
-from openwafer.training.session.forward import forward_of, generation_seed, require_writer
+from openwafer.training.session.forward import (
+    forward_of,
+    generation_seed,
+    model_inputs,
+    require_writer,
+)
 from openwafer.training.sparsity.packed_linear import multiplying_few_tokens
 from openwafer.training.sparsity.products import FewTokens
 from openwafer.training.store import Part
@@ -47,7 +52,7 @@ class OpenedModel:
         tokenizer: of its tokens.
         execution: runs its passes.
         steps_done: training steps behind the weights.
-        room_bytes: of the device, beside the weights; ``None`` where it has no cap.
+        planned: what passes go by.
     """
 
     config: RunConfig
@@ -55,7 +60,12 @@ class OpenedModel:
     tokenizer: Tokenizer
     execution: Execution
     steps_done: int
-    room_bytes: int | None
+    planned: Planned
+
+    @property
+    def room_bytes(self) -> int | None:
+        """Of the device, beside the weights; ``None`` where it has no cap."""
+        return room_beside_weights(self.planned)
 
 
 def room_beside_weights(planned: Planned) -> int | None:
@@ -73,6 +83,36 @@ def room_beside_weights(planned: Planned) -> int | None:
 def held_out(dataset: TokenDataset) -> TokenDataset:
     """The validation split; raises ``no-such-split`` where it holds no documents."""
     return dataset.for_split(Split.VALIDATION, verify=False)
+
+
+def check_evaluation(opened: OpenedModel, dataset: TokenDataset, num_batches: int) -> None:
+    """See that a device with kernels of its own computes what :func:`evaluate` will ask for.
+
+    Its micro-batches are those of training, but for one that has what is left of the samples.
+
+    Raises:
+        OpenwaferError: it does not, or has no room.
+    """
+    if not opened.planned.given.has_kernels:
+        return
+    size = opened.config.batch.samples_of_piece
+    for batch in islice(dataset.once(), num_batches):
+        left = len(batch.input_ids) % size
+        if not left:
+            continue
+        try:
+            opened.planned.try_pass(model_inputs(opened.model, batch.rows(0, left)))
+        except OpenwaferError as cause:
+            found = cause.diagnostics[0]
+            length = opened.config.batch.sequence_length
+            raise error(
+                found.code,
+                f"an evaluation's last micro-batch has {counted(left, 'sample')} of {length} "
+                f"tokens, and others {size}: {found.message}",
+                notes=found.notes,
+                help=f"evaluate fewer batches, whose samples are a multiple of {size}; or "
+                f"{found.help}",
+            ) from cause
 
 
 def evaluate(

@@ -52,9 +52,9 @@ from openwafer.training.session.held_out_losses import losses_so_far
 from openwafer.training.session.matmul_precision import measured_remark
 from openwafer.training.session.opened_model import (
     OpenedModel,
+    check_evaluation,
     evaluate,
     held_out,
-    room_beside_weights,
 )
 from openwafer.training.session.optimizers import LearningRates, remark_on_schedule
 from openwafer.training.session.pipelined.plan import (
@@ -145,7 +145,7 @@ class OpenedRun:
             self.dataset.tokenizer,
             self.execution,
             self.steps_done,
-            room_beside_weights(self.planned),
+            self.planned,
         )
 
     def state(self) -> RunState:
@@ -497,6 +497,8 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
     show_remarks(remarks, console)
     # Asked for before there is a run in the folder, as there may be no such documents.
     validation_data = None if run.config.evaluate is None else held_out(run.dataset)
+    if validation_data is not None and run.config.evaluate is not None:
+        check_evaluation(run.opened_model, validation_data, run.config.evaluate.batches)
     if run.steps_done:
         console.print(f"goes on from step {run.steps_done}", highlight=False)
     if run.steps_done < run.config.steps:

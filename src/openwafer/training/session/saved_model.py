@@ -22,7 +22,7 @@ from openwafer.training.models.checkpoint_folder import GENERATION_FILE, INDEX_F
 from openwafer.training.models.export import SAFETENSORS_METADATA, hugging_face_files
 from openwafer.training.session.building import build_hollow_model, make_workload, plan_input
 from openwafer.training.session.config import RunConfig
-from openwafer.training.session.opened_model import OpenedModel, room_beside_weights
+from openwafer.training.session.opened_model import OpenedModel
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.run_state import BufferWatch
 from openwafer.training.session.saved_run import FoundStores, SavedRun, SavedWeights, saved_arrays
@@ -85,9 +85,8 @@ def opened_to_read(
         with closed_on_error(_store(planned, folder, saved, scratch)) as store:
             execution = execute(model, planned, store)
         try:
-            room_bytes = room_beside_weights(planned)
             steps_done = saved.state.steps_done
-            yield OpenedModel(config, model, tokenizer, execution, steps_done, room_bytes)
+            yield OpenedModel(config, model, tokenizer, execution, steps_done, planned)
         finally:
             execution.close()
             store.close()

@@ -31,6 +31,7 @@ from openwafer.training.session.opened_model import (
     GeneratedTexts,
     OpenedModel,
     Sampling,
+    check_evaluation,
     evaluate,
     generate,
     held_out,
@@ -217,6 +218,7 @@ class Session:
         def read(saved: SavedRun) -> float:
             dataset = held_out(open_saved_data(self.config, self.folder, saved))
             with self._opened_to_read(saved) as opened:
+                check_evaluation(opened, dataset, num_batches or configured)
                 return evaluate(opened, dataset, num_batches or configured, measure)
 
         return self._read(read, chosen)

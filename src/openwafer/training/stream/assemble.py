@@ -73,7 +73,7 @@ from openwafer.training.stream.plan.search import (
 )
 from openwafer.training.stream.plan.step_time import Beside, Passing, Prediction, predict
 from openwafer.training.stream.plan.traffic import PlannedBytes, bytes_of
-from openwafer.training.stream.plan.workload import Workload, unseen
+from openwafer.training.stream.plan.workload import Batch, Workload, unseen
 from openwafer.training.stream.records import lay_out_records, write_weights
 from openwafer.training.stream.replicas.ownership import (
     HostMemory,
@@ -284,6 +284,20 @@ class Planned:
         members, device = Members.of(self.workload.model), self.device.torch_device
         kind = call_kind(members, ROOT, args, kwargs, device)
         return any(kind.fits_in(planned) for planned in self.plan.dry.kinds)
+
+    def try_pass(self, batch: Batch) -> None:
+        """See that whoever computes layers computes a batch of other sizes, without gradients.
+
+        Args:
+            batch: as those of the workload.
+
+        Raises:
+            OpenwaferError: it does not, or has no room.
+        """
+        workload = replace(self.request.workload, batches=[batch], is_graded=False)
+        request = replace(self.request, workload=workload)
+        with unseen(workload):
+            self.device.backend.try_step(dry_step_of(request, self.plan).run_by)
 
     @contextmanager
     def metering(self, held: Iterable[torch.Tensor]) -> Iterator[None]:
@@ -590,7 +604,8 @@ def execute(
 
         # Of several systems, one plans for graphs that others have.
         move = watch.move_graphs if replicas is None else None
-        watch.admit = Admission(copied, planned.request, planned.plan, adopt, move)
+        backend = planned.device.backend
+        watch.admit = Admission(copied, planned.request, planned.plan, backend, adopt, move)
     return execution
 
 

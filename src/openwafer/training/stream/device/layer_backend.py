@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 import torch
 from torch import nn
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.metrics.fabric_report import FabricReport
@@ -72,14 +73,14 @@ class LayerBackend(Protocol):
         """
 
     def try_step(self, walk: Callable[["LayerBackend"], object]) -> None:
-        """See whether a step has room, when it is planned.
+        """See whether a step has room, or a call of sizes that no step has, when it is planned.
 
         Args:
-            walk: walks the step, with weights and data of no meaning, each layer by the kernel of a
-                backend.
+            walk: walks it, with weights and data of no meaning, each layer by the kernel of a
+                backend. A loop's own loss is :func:`stand_in_loss`.
 
         Raises:
-            OpenwaferError: it has none.
+            OpenwaferError: it has none, or cannot be computed.
         """
 
     def report(self) -> FabricReport | None:
@@ -135,6 +136,21 @@ def check_kernels(
 
 TORCH: Final[LayerBackend] = _Torch()
 """The backend of a device on which torch computes."""
+
+
+def stand_in_loss(output: torch.Tensor) -> torch.Tensor:
+    """What a plan takes for a loop's own loss of a model's output, of which it knows nothing.
+
+    It takes the memory of a cross entropy and of a mean square. Tensors of a backend may have it
+    computed otherwise, by ``__torch_function__``.
+
+    Args:
+        output: (..., classes).
+    """
+    if has_torch_function_unary(output):
+        found: torch.Tensor = handle_torch_function(stand_in_loss, (output,), output)
+        return found
+    return output.log_softmax(-1).square().sum()
 
 
 class OwnKernel(ABC):

@@ -9,7 +9,7 @@ growing cache do.
 """
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -19,6 +19,7 @@ from torch import nn
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.device.device import Device
+from openwafer.training.stream.device.layer_backend import TORCH, LayerBackend
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.activations import Frame
 from openwafer.training.stream.replicas.ownership import Ownership, StagePlan, StoreShare
@@ -78,6 +79,11 @@ class CallKind:
             and all(_fits(leaf, known.get(path)) for path, leaf in self.leaves)
         )
 
+    def is_like(self, other: "CallKind") -> bool:
+        """Whether every tensor is there in the other, too, and has its form."""
+        known = dict(other.leaves)
+        return all(path in known and known[path] == leaf for path, leaf in self.leaves)
+
     def rounded(self) -> "CallKind":
         """The kind with sizes and numbers rounded up, by a quarter at most.
 
@@ -89,6 +95,12 @@ class CallKind:
         """The tensors among the arguments, for a message."""
         told = [f"{path} {leaf.shape}" for path, leaf in self.leaves if type(leaf) is TensorForm]
         return ", ".join(told) or "no tensors"
+
+
+def are_planned(kind: CallKind, planned: Iterable[CallKind], backend: LayerBackend) -> bool:
+    """Whether a call is within those of a plan; programs of a device are of their own sizes."""
+    has_programs = backend is not TORCH
+    return any(kind.fits_in(one) and (kind.is_like(one) or not has_programs) for one in planned)
 
 
 class Members(NamedTuple):
@@ -282,7 +294,8 @@ class PassWatch:
         self._note_living()
         lacks_room, living = False, self._graphs
         if function == ROOT and self._device.budget_bytes is not None:
-            has_room = self._is_planned(kind) or self._is_metered_only(kind)
+            has_room = are_planned(kind, self.planned, self._device.backend)
+            has_room |= self._is_metered_only(kind)
             lacks_room = bool(living) or not has_room
         if self.agree is not None:
             self.agree(kind, args, kwargs, living if lacks_room else None)

@@ -15,12 +15,14 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Mode
-from openwafer.training.stream.execute.pass_watch import CallKind, Graph
+from openwafer.training.stream.device.layer_backend import LayerBackend, stand_in_loss
+from openwafer.training.stream.execute.pass_watch import CallKind, Graph, are_planned
 from openwafer.training.stream.plan.search import (
     PlanRequest,
     Shortfall,
     StreamPlan,
     dry_run_of,
+    dry_step_of,
     try_plan,
 )
 from openwafer.training.stream.plan.workload import Workload, copy_with, unseen
@@ -36,6 +38,7 @@ class Admission:
         model: a copy without weights, as :func:`bare_copy` makes it.
         request: what the plan was asked for.
         plan: what was planned; other plans are over the same records.
+        backend: computes layers, and tries each kind of call before it is computed.
         adopt: lets the executor walk another plan.
         move_graphs: moves graphs of earlier calls to host memory, and says what they still hold on
             the device; ``None`` where nobody can.
@@ -46,12 +49,14 @@ class Admission:
         model: nn.Module,
         request: PlanRequest,
         plan: StreamPlan,
+        backend: LayerBackend,
         adopt: Adopt,
         move_graphs: Callable[[], Sequence[Graph]] | None,
     ) -> None:
         self._model = model
         self._request = request
         self._plan = plan
+        self._backend = backend
         self._adopt = adopt
         self._move_graphs = move_graphs
         self._found: dict[tuple[CallKind, tuple[Graph, ...]], StreamPlan | Shortfall] = {}
@@ -66,7 +71,7 @@ class Admission:
             living: graphs of earlier calls.
 
         Raises:
-            OpenwaferError: ``batch-larger-than-planned``.
+            OpenwaferError: ``batch-larger-than-planned``, or what the backend has no room for.
         """
         found = self._beside(living, kind, (args, kwargs))
         if isinstance(found, Shortfall) and living and self._move_graphs is not None:
@@ -91,7 +96,7 @@ class Admission:
 
     def _known_plan(self, kind: CallKind) -> StreamPlan | None:
         for plan in self._found.values():
-            if isinstance(plan, StreamPlan) and any(map(kind.fits_in, plan.dry.kinds)):
+            if isinstance(plan, StreamPlan) and are_planned(kind, plan.dry.kinds, self._backend):
                 return plan
         return None
 
@@ -107,6 +112,13 @@ class Admission:
         _take_modes(self._model, kind)
         workload = Workload(self._model, [arguments], loss_of_call, is_graded=kind.is_graded)
         request = replace(self._request, workload=workload)
+        found = self._fitting(request, held_bytes)
+        if isinstance(found, StreamPlan):
+            self._backend.try_step(dry_step_of(request, found).run_by)
+        return found
+
+    def _fitting(self, request: PlanRequest, held_bytes: int) -> StreamPlan | Shortfall:
+        """See :meth:`_plan_for`; the request is of the call."""
         assert request.budget_bytes is not None
         room, run = request.budget_bytes - held_bytes, dry_run_of(request, self._plan)
         if run.peak_bytes <= room:
@@ -114,7 +126,7 @@ class Admission:
             most = max(self._plan.predicted_peak_bytes, run.peak_bytes)
             return replace(self._plan, dry=known, predicted_peak_bytes=most)
         present = Shortfall("the present plan", run.peak_bytes, run)
-        if not kind.is_graded:
+        if not request.workload.is_graded:
             return present
         layouts, split = self._plan.layouts, self._plan.split
         found = try_plan(
@@ -222,7 +234,7 @@ def _leaves_with_gradients(out: object) -> Iterator[torch.Tensor]:
 def _loss_of(output: torch.Tensor) -> torch.Tensor:
     if output.ndim == 0 or not output.is_floating_point():
         return output.sum()
-    return output.log_softmax(-1).square().sum()
+    return stand_in_loss(output)
 
 
 def _take_modes(model: nn.Module, kind: CallKind) -> None:
