@@ -49,7 +49,7 @@ BANNED_NAMES = {
 # Where names stand that torch and numba do not promise to keep; numba documents two of its core.
 HOMES_OF_PRIVATE_NAMES = {
     *("src/openwafer/training/torch_private.py", "src/openwafer/sdk/fabric/one_unit.py"),
-    "src/openwafer/training/sparsity/kernels/processor.py",
+    *("src/openwafer/sdk/fabric/passes.py", "src/openwafer/training/sparsity/kernels/processor.py"),
 }
 PRIVATE_NAME = re.compile(
     r"(torch(?!\.ops\b)|transformers)\.([\w.]+\.)?_(?!_)|numba\.core\.(?!cgutils|event\b)"

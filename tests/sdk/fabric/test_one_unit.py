@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from numba import njit, types
 
+from openwafer.sdk.fabric import passes
 from openwafer.sdk.fabric.compiled import compiled
 from openwafer.sdk.fabric.one_unit import PartLibrary, WholeLibrary, as_one_unit
 
@@ -49,6 +50,12 @@ def unit() -> None:
 def test_the_whole_computes() -> None:
     assert isinstance(library_of(whole), WholeLibrary)
     assert whole(5) == 22
+
+
+def test_parts_pass_through_what_integers_and_loops_need() -> None:
+    (made,) = doubled.overloads.values()  # type: ignore[attr-defined]
+    [(name, seconds)] = made.metadata["pipeline_times"].items()
+    assert (name, len(seconds)) == (passes.NAME, len(passes.NEEDED))
 
 
 @pytest.mark.parametrize("part", [doubled, four_times], ids=["doubled", "four_times"])

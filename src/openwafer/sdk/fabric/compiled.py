@@ -7,6 +7,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from openwafer.sdk.fabric.passes import Passes
+
 APART: Final[set[str]] = set()
 """Names of the functions of :func:`apart`."""
 P = ParamSpec("P")
@@ -33,9 +35,12 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _compiled(function: Callable[P, R], *, is_inlined: bool) -> Callable[P, R]:
-    dispatcher = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=is_inlined)(
-        function
-    )
+    dispatcher = njit(
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+        forceinline=is_inlined,
+        pipeline_class=Passes,
+    )(function)
     resolve = dispatcher.get_call_template
 
     def resolve_without_literals(args: Sequence[object], keywords: dict[str, object]) -> object:
