@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 Test = TypeVar("Test", bound=Callable[..., Any])
-NUM_BY_DEFAULT = 25
+NUM_BY_DEFAULT = 12
 SLOW = "slow"
 _chosen: list[str] = []
 

@@ -1,10 +1,12 @@
 """Processes that are forks of one server, which has loaded torch and the tests' programs once."""
 
 import multiprocessing
+import os
+import socket
 from collections.abc import Callable, Sequence
-from multiprocessing import forkserver
+from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
-from typing import Final
+from typing import Any, Final, NoReturn
 
 PRELOADED: Final = (
     "torch._dynamo",  # planning loads it late
@@ -25,10 +27,33 @@ def start(work: Callable[..., None], *arguments: object) -> BaseProcess:
 
 
 def share() -> None:
-    """Start the server now, for this process and for all that are forked from it."""
-    forkserver.ensure_running()
+    """Make the server a fork of this process, for it and for all that are forked from it.
+
+    It has loaded what this one has; by itself it would take ten seconds for that.
+    """
+    resource_tracker.ensure_running()
+    address: str = connection.arbitrary_address("AF_UNIX")  # type: ignore[attr-defined]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        end, alive = os.pipe()
+        if (number := os.fork()) == 0:
+            os.close(alive)
+            _serve(listener.fileno(), end)
+        os.close(end)
+    server: Any = forkserver._forkserver  # noqa: SLF001
+    server._forkserver_address, server._forkserver_alive_fd = address, alive  # noqa: SLF001
+    server._forkserver_pid = number  # noqa: SLF001
     # It would look for its server among its children, where a fork has none.
-    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]  # noqa: SLF001
+    server.ensure_running = lambda: None
+
+
+def _serve(listener: int, end: int) -> NoReturn:
+    """Fork who is asked for, until all that may ask have ended."""
+    try:
+        forkserver.main(listener, end, [])
+    finally:
+        os._exit(0)
 
 
 def exit_codes(processes: Sequence[BaseProcess], seconds: float) -> list[int | None]:

@@ -62,8 +62,8 @@ def prepare(arguments: Sequence[str]) -> None:
     if "openwafer.sdk.fabric.engine" in sys.modules:
         import_module("tests.compiled_code").run_fabric()
     if "openwafer.training.session" in sys.modules:
-        forked.share()
         import_module("tests.first_run").plan_all()
+        forked.share()
 
 
 def serve(listener: socket.socket) -> None:

@@ -24,7 +24,7 @@ GRID = """format: openwafer-variants
 version: 1
 variants:
   - name: longer
-    set: {steps: 6}
+    set: {steps: 4}
 """
 
 
@@ -51,7 +51,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def command(config_file: Path, folder: Path) -> tuple[object, ...]:
     (folder / "variants.yaml").write_text(GRID)
-    own = ("--grid-file", folder / "variants.yaml", "--seeds", 2, "--set", "steps=3", *RESIDENT)
+    short = ("--set", "steps=2", "--set", "model.num_layers=1")
+    own = ("--grid-file", folder / "variants.yaml", "--seeds", 2, *short, *RESIDENT)
     law = ("--law", law_file(folder / "law.json", "cosine"))
     return ("ablate", config_file, *VARY, *own, *law, "--folder", folder / "runs")
 

@@ -223,6 +223,14 @@ SDK_FAULTS: Final = (
         ),
     ),
     Fault(
+        "empty-row",
+        "a row without non-zeros has the sum of another",
+        "sdk/kernels/sparse_tiles.py",
+        "found[self.part < 0] = 0",
+        "found[self.part < -1] = 0",
+        ("sdk/kernels/test_spmv.py", "sdk/kernels"),
+    ),
+    Fault(
         "error-position",
         "carets below a mistake count characters where a tab or a wide letter takes more",
         "diagnostics.py",

@@ -11,7 +11,7 @@ import pytest
 
 from openwafer.replica_steps import LayerWork
 from tests.replica_steps.modelled_steps import dealt, like, shape, uneven
-from tests.tables import case
+from tests.tables import case, checkerboard
 
 SHAPES = {
     "computes": like(12, 0.01, 4, 0.0005),
@@ -35,11 +35,13 @@ def assert_agreement(
     assert one.formula_seconds == pytest.approx(one.event_seconds, rel=AIM)
 
 
-@pytest.mark.parametrize("network_copies", [False, True])
-@pytest.mark.parametrize("num_systems", [1, 3, 16])
-@pytest.mark.parametrize("layers", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize(
+    ("network_copies", "num_systems", "layers"), checkerboard((False, True), (1, 3, 16), SHAPES)
+)
 def test_formula_and_events_agree(
-    layers: list[LayerWork], num_systems: int, *, network_copies: bool
+    network_copies: bool,
+    num_systems: int,
+    layers: list[LayerWork],
 ) -> None:
     assert_agreement(layers, num_systems, 3, network_copies=network_copies)
 

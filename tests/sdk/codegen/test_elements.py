@@ -46,7 +46,7 @@ def _number(bits: int, op: VectorOp) -> object:
 
 
 @pytest.mark.parametrize("name", VECTOR_OPS)
-@examples(40, by_default=12, deadline=None)
+@examples(40, by_default=8, deadline=None)
 @given(data=st.data())
 def test_an_element_is_the_references(name: str, code: NativeCode, data: st.DataObject) -> None:
     op = VECTOR_OPS[name]
@@ -57,7 +57,7 @@ def test_an_element_is_the_references(name: str, code: NativeCode, data: st.Data
 
 
 @pytest.mark.parametrize("name", [name for name in VECTOR_OPS if name.startswith(("f", "x"))])
-@examples(25, by_default=8, deadline=None)
+@examples(25, by_default=5, deadline=None)
 @given(data=st.data())
 def test_the_plainest_processor_computes_the_same(
     name: str, plain_code: NativeCode, data: st.DataObject

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openwafer.sdk.ir.function import (
@@ -21,6 +21,7 @@ from openwafer.sdk.ir.function import (
 )
 from openwafer.sdk.ir.numbers import FLOATS, INTEGERS, WIDTHS, decode, num_words
 from openwafer.sdk.ir.verifier import verify
+from tests.examples import examples
 from tests.sdk.codegen.oracle import Memory, Native, run_interpreter, run_native
 
 _NUMBERS = sorted(FLOATS | INTEGERS)
@@ -120,7 +121,7 @@ def test_compiled_arithmetic_is_the_interpreters_at_the_edges(kind: Type) -> Non
 
 
 @pytest.mark.parametrize("kind", _NUMBERS)
-@settings(max_examples=25, deadline=None)
+@examples(25, by_default=12, deadline=None)
 @given(data=st.data())
 def test_compiled_arithmetic_is_the_interpreters_on_any_bits(
     kind: Type, data: st.DataObject

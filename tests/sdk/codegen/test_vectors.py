@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openwafer.sdk.arch.generation import WSE2, WSE3, Arch
@@ -10,6 +10,7 @@ from openwafer.sdk.arch.pace import VectorShape, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS, VectorOp, element_words
 from openwafer.sdk.program import mailbox
 from openwafer.sdk.program.mailbox import Outcome, Trap
+from tests.examples import examples
 from tests.sdk.codegen.oracle import (
     Memory,
     Native,
@@ -120,7 +121,7 @@ def overlapping() -> Native:
     return Native(_OVERLAPPING)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, by_default=20, deadline=None)
 @given(
     starts=st.tuples(*[st.integers(200, 240)] * 4),
     strides=st.tuples(*[st.integers(-2, 2)] * 4),
@@ -136,7 +137,7 @@ def test_operands_may_overlap(
     assert_same(native, run_interpreter(_OVERLAPPING, memory=memory))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, by_default=20, deadline=None)
 @given(
     starts=st.tuples(*[st.integers(400, 440)] * 2),
     strides=st.tuples(*[st.sampled_from((1, 3, 8, 12, 24))] * 2),

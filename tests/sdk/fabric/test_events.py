@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.fabric import EventKind, Scope, SimulatorOptions
+from tests.examples import examples
 from tests.sdk.fabric.noted import Noted
 from tests.sdk.fabric.random_machines import CYCLES, Machine, build, machines, random_machine
 
@@ -31,7 +32,7 @@ def ended(machine: Machine, scope: Scope | None) -> tuple[list[Any], Columns]:
     return [told, memory, simulator.account().cycles.tolist(), *seen], noted.columns()
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20, by_default=8, deadline=None)
 @given(machine=machines())
 def test_a_run_is_the_same_whatever_is_noted_of_it(machine: Machine) -> None:
     plain = ended(machine, None)[0]
@@ -39,7 +40,7 @@ def test_a_run_is_the_same_whatever_is_noted_of_it(machine: Machine) -> None:
     assert ended(machine, Scope((0, 1, 1, 1), (10, 500), (1, 2)))[0] == plain
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20, by_default=8, deadline=None)
 @given(machine=machines())
 def test_counts_of_events_are_those_of_the_run(machine: Machine) -> None:
     (_, _, _, _, counts, *_), noted = ended(machine, Scope())

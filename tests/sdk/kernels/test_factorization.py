@@ -60,7 +60,7 @@ PLANS = (
 )
 
 
-@examples(10, by_default=5)
+@examples(10, by_default=3)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_the_product_of_factors_is_the_matrix(plan: FactorizationPlan, seed: int) -> None:
     check_factors(plan, seed)

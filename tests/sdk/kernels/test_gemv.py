@@ -49,7 +49,7 @@ PLANS = (
 )
 
 
-@examples(15, by_default=6)
+@examples(15, by_default=4)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_a_product_on_rectangles_is_within_its_bound(plan: GemvPlan, seed: int) -> None:
     check_product(plan, seed)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
 from openwafer.sdk.kernels import Precision, SddmmPlan
+from tests.examples import examples
 from tests.sdk.kernels.test_spmv import PATTERNS, sparse
 
 
@@ -35,7 +36,7 @@ PLANS = (
 )
 
 
-@settings(max_examples=6)
+@examples(6, by_default=4)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_sampled_products_are_numpys_up_to_their_bound(plan: SddmmPlan, seed: int) -> None:
     check_samples(plan, seed)

@@ -12,6 +12,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
 from openwafer.sdk.kernels import Precision, Shape, SpmvPlan, Tree
 from openwafer.sdk.kernels.running import MEMORY_BYTES
+from tests.examples import examples
 
 FORMATS = ("csr", "csc", "coo", "bsr")
 PATTERNS = ("even", "power law", "a dense row", "a dense column", "empty")
@@ -55,7 +56,7 @@ PLANS = (
 )
 
 
-@settings(max_examples=12)
+@examples(12, by_default=6)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_a_sparse_product_is_scipys_up_to_its_bound(plan: SpmvPlan, seed: int) -> None:
     check_product(plan, seed)

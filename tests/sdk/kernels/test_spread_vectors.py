@@ -69,7 +69,7 @@ PLANS = (
 )
 
 
-@examples(12, by_default=6)
+@examples(12, by_default=4)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_an_operation_on_rectangles_is_within_its_bound(plan: VectorPlan, seed: int) -> None:
     check_vectors(plan, seed)

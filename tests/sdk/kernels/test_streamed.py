@@ -14,6 +14,7 @@ from openwafer.sdk.kernels import StreamedPlan, Streaming
 from openwafer.sdk.kernels.precision import Precision
 from openwafer.sdk.kernels.sparse_tiles import in_turns
 from openwafer.sdk.kernels.weight_streams import WeightStreams
+from tests.examples import examples
 
 PATTERNS = ("even", "power law", "empty rows and columns", "a dense row", "empty")
 SHARES = (0.0, 0.5, 0.9, 0.99, 0.999)
@@ -62,7 +63,7 @@ PLANS = (
 )  # fmt: skip
 
 
-@settings(max_examples=8)
+@examples(8, by_default=4)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_a_streamed_product_is_numpys_up_to_its_bound(plan: StreamedPlan, seed: int) -> None:
     check_forward(plan, seed)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
 from openwafer.sdk.kernels import TriangularPlan
+from tests.examples import examples
 from tests.tables import case
 
 
@@ -42,7 +43,7 @@ PLANS = (
 )
 
 
-@settings(max_examples=6)
+@examples(6, by_default=4)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_a_triangular_system_is_solved_up_to_its_bound(plan: TriangularPlan, seed: int) -> None:
     check_solution(plan, seed)

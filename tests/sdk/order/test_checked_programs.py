@@ -12,6 +12,7 @@ from openwafer.sdk.fabric import Simulator, SimulatorOptions
 from openwafer.sdk.host.pe_code import EngineKind, build_engine
 from openwafer.sdk.ir.checks import Depth
 from openwafer.sdk.program.program import Program
+from tests.examples import examples
 from tests.sdk.order.pe_programs import (
     FIRST,
     IN_COLOR,
@@ -64,7 +65,7 @@ def compare(statements: tuple[Statement, ...], arch: Arch, depth: Depth) -> None
     assert left_by(native) == plain == left_by(interpreted)
 
 
-@settings(_ANY, max_examples=15)
+@examples(15, _ANY, by_default=8)
 @given(first=BEGUN, statements=PROGRAMS, arch=st.sampled_from(list(Arch)), depth=_DEPTHS)
 def test_checks_change_nothing_and_both_engines_find_the_same(
     first: Statement, statements: tuple[Statement, ...], arch: Arch, depth: Depth

@@ -12,6 +12,7 @@ from openwafer.sdk.fabric import Simulator, SimulatorOptions
 from openwafer.sdk.host.pe_code import EngineKind, build_engine
 from openwafer.sdk.ir.cost import timed
 from openwafer.sdk.program.program import Program
+from tests.examples import examples
 from tests.sdk.fabric.account_laws import check_laws
 from tests.sdk.order.pe_model import Pe, Walk
 from tests.sdk.order.pe_programs import (
@@ -100,7 +101,7 @@ def test_words_that_are_sent_hold_up_operations_that_take_turns(
     compare((Transfer(Slice(0, 0, 8), is_send=True, is_async=True), operation), arch)
 
 
-@settings(_ANY, max_examples=25)
+@examples(25, _ANY, by_default=10)
 @given(statements=PROGRAMS, arch=st.sampled_from(list(Arch)))
 def test_programs_see_memory_in_the_order_of_cycles(
     statements: tuple[Statement, ...], arch: Arch

@@ -30,16 +30,34 @@ from tests.training.stream.both_loops import differing
 from tests.training.stream.small_gpt import CONFIG
 
 
-def test_losses_and_weights_are_those_of_the_plain_loop(tmp_path: Path) -> None:
-    plain, losses = Plain.trained(), Losses()
+@pytest.fixture(scope="module")
+def plain() -> Plain:
+    return Plain.trained()
+
+
+@pytest.fixture(scope="module")
+def losses() -> Losses:
+    """What hooks of the trained one have seen."""
+    return Losses()
+
+
+@pytest.fixture(scope="module")
+def trained(losses: Losses, tmp_path_factory: pytest.TempPathFactory) -> CerebrasEstimator:
     torch.manual_seed(0)
-    found = estimator(tmp_path).train(input_fn, hooks=[losses])
+    return estimator(tmp_path_factory.mktemp("trained")).train(input_fn, hooks=[losses])
+
+
+def test_losses_and_weights_are_those_of_the_plain_loop(
+    trained: CerebrasEstimator, losses: Losses, plain: Plain
+) -> None:
     assert losses.seen == plain.losses
-    assert differing(weights_of(found, list(plain.weights)), plain.weights) == []
+    assert differing(weights_of(trained, list(plain.weights)), plain.weights) == []
 
 
-def test_a_run_that_was_cut_off_goes_on_with_the_bits_of_an_unbroken_one(tmp_path: Path) -> None:
-    plain, losses = Plain.trained(), Losses(dies_behind=5)
+def test_a_run_that_was_cut_off_goes_on_with_the_bits_of_an_unbroken_one(
+    tmp_path: Path, plain: Plain
+) -> None:
+    losses = Losses(dies_behind=5)
     torch.manual_seed(0)
     with pytest.raises(KeyboardInterrupt):
         estimator(tmp_path).train(input_fn, hooks=[losses], max_steps=8)
@@ -49,14 +67,15 @@ def test_a_run_that_was_cut_off_goes_on_with_the_bits_of_an_unbroken_one(tmp_pat
     assert differing(weights_of(found, list(plain.weights)), plain.weights) == []
 
 
-def test_evaluation_and_predictions_are_those_of_the_trained_model(tmp_path: Path) -> None:
-    found = estimator(tmp_path).train(input_fn)
+def test_evaluation_and_predictions_are_those_of_the_trained_model(
+    trained: CerebrasEstimator,
+) -> None:
     model = ReferenceGpt(CONFIG).eval()
-    model.load_state_dict(weights_of(found, list(model.state_dict())))
+    model.load_state_dict(weights_of(trained, list(model.state_dict())))
     with torch.no_grad():
         plain = [model(batch, labels=batch) for batch in BATCHES[:3]]
-    given = found.predict(lambda: BATCHES[:3])
-    results = found.evaluate(lambda: zip(BATCHES, BATCHES, strict=True), steps=3)
+    given = trained.predict(lambda: BATCHES[:3])
+    results = trained.evaluate(lambda: zip(BATCHES, BATCHES, strict=True), steps=3)
     assert results["loss"] == sum(one.loss.double() for one in plain) / 3
     assert results["global_step"] == 8
     guesses = torch.cat([one.logits.argmax(-1) for one in plain])
@@ -163,9 +182,9 @@ def test_states_of_a_weight_in_several_optimizers_stay_apart(tmp_path: Path) -> 
     ("throttle_secs", "steps"), [(0, [3, 6, 8]), case(600, [3, 8], by_default=False)]
 )
 def test_checkpoints_are_evaluated_on_the_way_and_training_has_its_bits(
-    throttle_secs: float, steps: list[int], tmp_path: Path
+    throttle_secs: float, steps: list[int], tmp_path: Path, plain: Plain
 ) -> None:
-    plain, found, seen = Plain.trained(), estimator(tmp_path), list[int]()
+    found, seen = estimator(tmp_path), list[int]()
 
     def held_out() -> list[tuple[torch.Tensor, torch.Tensor]]:
         seen.append(int(found.get_variable_value("global_step")))

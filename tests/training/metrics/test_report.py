@@ -260,8 +260,12 @@ def idle_page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return render_report(load_run(folder))
 
 
-def test_a_run_without_a_finished_step_has_a_report(folder: Path) -> None:
-    assert "No step was finished yet." in render_report(load_run(folder))
+def test_a_run_without_a_finished_step_has_a_report_and_another_step_can_be_shown(
+    folder: Path,
+) -> None:
+    shown = render_report(load_run(folder), step=2)
+    assert "No step was finished yet." in shown
+    assert "Step 2, " in shown
 
 
 def test_a_torn_line_is_noted(bare_page: str) -> None:
@@ -279,10 +283,6 @@ def test_a_resident_run_says_that_it_fits(folder: Path) -> None:
 
 def test_a_run_that_moved_nothing_says_so(idle_page: str) -> None:
     assert "Nothing was streamed" in idle_page
-
-
-def test_another_step_can_be_shown(folder: Path) -> None:
-    assert "Step 2, " in render_report(load_run(folder), step=2)
 
 
 def test_a_step_that_was_not_traced_is_refused_and_leaves_the_old_report(folder: Path) -> None:

@@ -19,7 +19,7 @@ GPT = GptConfig(
 )
 WRITERS = [row for row in ARCHITECTURES if row.model_class.endswith(("ForCausalLM", "LMHeadModel"))]
 # These keep the state of recurrent layers, or their own form of memory.
-WITHOUT = {"mamba", "mamba2", "jamba", "zamba2", "recurrent-gemma", "qwen3-next", "xlnet"}
+WITHOUT = {"mamba", "mamba2", "jamba", "zamba2", "recurrent-gemma", "qwen3-next", "xlnet", "xlstm"}
 keeping_rows, other_rows = (
     pytest.mark.parametrize(
         "row",

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -54,6 +55,19 @@ def resume_quietly(config: RunConfig, checkpoint: Path | None = None) -> TrainRe
 
 def train_halfway(config: RunConfig) -> TrainResult:
     return train_quietly(replace(config, steps=NUM_STEPS // 2))
+
+
+@pytest.fixture(scope="module")
+def ended_halfway(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that has ended halfway."""
+    return train_halfway(config_of(data, tmp_path_factory.mktemp("ended_halfway"))).folder
+
+
+@pytest.fixture
+def halfway(data: TinyData, ended_halfway: Path, tmp_path: Path) -> RunConfig:
+    """What such a run was to be; its folder is the test's own."""
+    shutil.copytree(ended_halfway, tmp_path / ended_halfway.name)
+    return config_of(data, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -126,15 +140,11 @@ def test_everything_that_moves_is_saved(
     assert differing(saved_arrays(resume_quietly(other)), saved_arrays(train_quietly(config))) == []
 
 
-def test_a_run_that_saved_nothing_begins_again(
-    data: TinyData, tmp_path: Path, unbroken: TrainResult
-) -> None:
-    config = config_of(data, tmp_path)
-    result = train_halfway(config)
-    assert result.checkpoint is not None
-    (result.checkpoint / "index.json").unlink()
+def test_a_run_that_saved_nothing_begins_again(halfway: RunConfig, unbroken: TrainResult) -> None:
+    [checkpoint] = list_checkpoints(halfway.path / "checkpoints")
+    (checkpoint / "index.json").unlink()
     console = Console(file=io.StringIO(), record=True)
-    result = Session(config, console=console).resume()
+    result = Session(halfway, console=console).resume()
     assert differing(saved_arrays(result), saved_arrays(unbroken)) == []
     assert "no step of this run has been kept, so it begins anew\n" in console.export_text()
 
@@ -217,40 +227,32 @@ def test_a_complete_run_has_nothing_left_to_do(data: TinyData, tmp_path: Path) -
     assert described == [(result.folder / n).read_text() for n in ("plan.json", "config.yaml")]
 
 
-def test_metrics_of_a_resumed_run_have_each_step_once(data: TinyData, tmp_path: Path) -> None:
-    config = config_of(data, tmp_path)
-    train_halfway(config)
-    lines = (resume_quietly(config).folder / "metrics.jsonl").read_text().splitlines()
+def test_metrics_of_a_resumed_run_have_each_step_once(halfway: RunConfig) -> None:
+    lines = (resume_quietly(halfway).folder / "metrics.jsonl").read_text().splitlines()
     assert [line.startswith(f'{{"step": {n},') for n, line in enumerate(lines[1:])] == [True] * 4
 
 
-def test_damaged_metrics_do_not_keep_a_run_from_going_on(data: TinyData, tmp_path: Path) -> None:
-    config = config_of(data, tmp_path)
-    train_halfway(config)
-    metrics = tmp_path / "tiny/metrics.jsonl"
+def test_damaged_metrics_do_not_keep_a_run_from_going_on(halfway: RunConfig) -> None:
+    metrics = halfway.path / "metrics.jsonl"
     metrics.write_text(metrics.read_text() + "damage\n")
     console = Console(file=io.StringIO(), record=True)
-    assert Session(config, console=console).resume().is_complete
+    assert Session(halfway, console=console).resume().is_complete
     assert "are left out; they are in " in (told := console.export_text())
     assert "damaged-metrics.jsonl" in told
     assert f"goes on from step {NUM_STEPS // 2}\n" in told
     assert metrics.read_text().count("\n") == 5
 
 
-def test_other_batches_are_refused(data: TinyData, tmp_path: Path) -> None:
-    config = config_of(data, tmp_path)
-    train_halfway(config)
-    other = replace(config, batch=BatchConfig(size=4, sequence_length=12))
+def test_other_batches_are_refused(halfway: RunConfig) -> None:
+    other = replace(halfway, batch=BatchConfig(size=4, sequence_length=12))
     with pytest.raises(OpenwaferError, match=r"not those that the run .* was trained on"):
         resume_quietly(other)
 
 
-def test_another_model_is_refused_by_its_arrays(data: TinyData, tmp_path: Path) -> None:
-    config = config_of(data, tmp_path)
-    train_halfway(config)
+def test_another_model_is_refused_by_its_arrays(halfway: RunConfig) -> None:
     wider = UserModule("tests.training.session.tiny_model:TinyModel", kwargs={"size": 9})
     with pytest.raises(OpenwaferError, match=r"head.weight is float32\[300, 8\] and must be"):
-        resume_quietly(replace(config, model=wider))
+        resume_quietly(replace(halfway, model=wider))
 
 
 def test_another_optimizer_is_refused_and_leaves_the_store(data: TinyData, tmp_path: Path) -> None:
@@ -262,12 +264,10 @@ def test_another_optimizer_is_refused_and_leaves_the_store(data: TinyData, tmp_p
     assert (tmp_path / "tiny/store/manifest.json").read_bytes() == before
 
 
-def test_another_source_is_refused(data: TinyData, tmp_path: Path) -> None:
-    config = config_of(data, tmp_path)
-    train_halfway(config)
-    assert isinstance(config.data.source, DataSource)
-    source = replace(config.data.source, paths=("elsewhere",))
+def test_another_source_is_refused(halfway: RunConfig) -> None:
+    assert isinstance(halfway.data.source, DataSource)
+    source = replace(halfway.data.source, paths=("elsewhere",))
     with pytest.raises(
         OpenwaferError, match=r"(?s)data.source is not.* found .*'elsewhere'.*learn=answers"
     ):
-        resume_quietly(replace(config, data=replace(config.data, source=source)))
+        resume_quietly(replace(halfway, data=replace(halfway.data, source=source)))

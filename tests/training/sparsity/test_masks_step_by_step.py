@@ -79,7 +79,7 @@ def compare(packed: Packed, plain: Plain) -> None:
 
 @pytest.mark.parametrize(
     ("algorithm", "sparsity", "structure"),
-    checkerboard({n: n for n in ("gmp", "set", "rigl")}, SPARSITIES, {s: s for s in STRUCTURES}),
+    checkerboard(("gmp", "set", "rigl"), SPARSITIES, sorted(STRUCTURES), one_in=3),
 )
 def test_masks_weights_and_states_are_those_of_plain_python(
     algorithm: str, sparsity: Case, structure: str

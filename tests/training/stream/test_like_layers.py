@@ -16,7 +16,7 @@ from tests.tables import case
 from tests.training.stream.both_loops import STREAMED, Run, plan
 from tests.training.stream.small_gpt import adamw
 
-WIDTH, NUM_LAYERS, NUM_MICRO_BATCHES = 32, 12, 2
+WIDTH, NUM_LAYERS, NUM_MICRO_BATCHES = 32, 8, 2
 ODD = 3
 
 
@@ -92,7 +92,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "by turns": lambda: Deep(by_turns),
     "in tuples": lambda: Deep(lambda _: InTuple()),
     "views refused": lambda: WantsNewTensors(lambda _: Layer()),
-    "odd backward": lambda: Deep(lambda index: WithScratch(32_000 if index == ODD else 1)),
+    "odd backward": lambda: Deep(lambda index: WithScratch(22_000 if index == ODD else 1)),
 }
 
 

@@ -13,6 +13,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.frontends import stream_weights
 from openwafer.training.plan_record import Mode
 from openwafer.training.stream.plan.placement import StoreTier
+from tests.tables import case
 from tests.training.stream.axes import TIERS
 from tests.training.stream.both_loops import STREAMED, differing, seed_of
 from tests.training.stream.small_gpt import adamw, build_gpt, gpt_loss, gpt_run
@@ -69,7 +70,8 @@ def loop() -> Iterator[Streamed]:
     made.streamed.close()
 
 
-@pytest.fixture(params=TIERS)
+# Over DRAM the other tests of this file go.
+@pytest.fixture(params=[case(t, by_default=t is StoreTier.DISK) for t in TIERS])
 def on_tier(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Streamed]:
     made = Streamed(request.param, tmp_path / "store")
     yield made

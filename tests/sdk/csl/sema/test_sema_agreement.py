@@ -55,7 +55,7 @@ def run(function: TypedFunction, arguments: list[str], effort: Effort) -> list[i
     return [sum(int(word) << 16 * k for k, word in enumerate(one)) for one in words]
 
 
-@examples(25, by_default=10, deadline=None)
+@examples(25, by_default=6, deadline=None)
 @given(random=RANDOMS)
 def test_a_function_gives_the_same_bits_everywhere(random: Random) -> None:
     same_everywhere(random, Effort.NONE)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openwafer.diagnostics import render as render_diagnostic
@@ -53,19 +53,19 @@ def check(text: str) -> None:
         assert render_diagnostic(diagnostic)
 
 
-@settings(max_examples=200)
+@examples(200, by_default=80)
 @given(st.text())
 def test_any_text_is_parsed_or_reported(text: str) -> None:
     check(text)
 
 
-@settings(max_examples=200)
+@examples(200, by_default=80)
 @given(st.lists(FRAGMENTS, max_size=40))
 def test_any_words_are_parsed_or_reported(fragments: list[str]) -> None:
     check(" ".join(fragments))
 
 
-@settings(max_examples=200)
+@examples(200, by_default=80)
 @given(st.integers(0, len(PROGRAM)), st.integers(0, 12), FRAGMENTS | st.just(""))
 def test_a_changed_program_is_parsed_or_reported(place: int, length: int, put: str) -> None:
     check(PROGRAM[:place] + put + PROGRAM[place + length :])

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.optim import (
     ASGD,
@@ -21,6 +21,8 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from openwafer.training.store.update_rules import Lamb, from_torch
 from openwafer.training.store.update_rules.rules import Cutting
+from tests.examples import examples
+from tests.tables import checkerboard
 from tests.training.store.update_rules.foreign_optimizers import (
     Attributed,
     ClampedAdamW,
@@ -85,8 +87,7 @@ def test_a_parameter_may_skip_steps_under_a_scale(name: str) -> None:
     assert both.differences() == []
 
 
-@pytest.mark.parametrize("name", BY_ELEMENT)
-@pytest.mark.parametrize("run_elements", [64, 4160])
+@pytest.mark.parametrize(("name", "run_elements"), checkerboard(tuple(BY_ELEMENT), (64, 4160)))
 def test_runs_do_not_change_the_bits(name: str, run_elements: int) -> None:
     params = parameters(((31, 173),))
     both = SideBySide(BY_ELEMENT[name](params), run_elements)
@@ -137,7 +138,7 @@ def test_attributes_that_no_parameter_has_may_be_asked_for() -> None:
     assert run_side_by_side(Attributed, parameters(((3,), (4,)))) == []
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25, by_default=10, deadline=None)
 @given(
     lr=st.floats(0, 1),
     betas=st.tuples(st.floats(0, 0.999), st.floats(0, 0.999)),

@@ -9,6 +9,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from openwafer.training.store.update_rules import Lion, ParamUpdate, from_torch, update_parameter
 from openwafer.training.store.update_rules.translation import AdamRule
+from tests.tables import checkerboard
 from tests.training.store.update_rules.side_by_side import (
     Factory,
     SideBySide,
@@ -76,9 +77,10 @@ def test_muon_scales_inside_the_pass_too() -> None:
     assert run_side_by_side(MUONS["Muon"], parameters(MATRICES), num_steps=3, scale=0.3718) == []
 
 
-@pytest.mark.parametrize("name", FUSED_AND_NOT)
-@pytest.mark.parametrize("num_threads", [1, 3])
-@pytest.mark.parametrize("run_elements", [64, 4160, 1 << 19])
+@pytest.mark.parametrize(
+    ("name", "num_threads", "run_elements"),
+    checkerboard(FUSED_AND_NOT, (1, 3), (64, 4160, 1 << 19)),
+)
 def test_neither_runs_nor_threads_change_the_bits(
     name: str, num_threads: int, run_elements: int
 ) -> None:
