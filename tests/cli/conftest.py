@@ -13,7 +13,14 @@ from openwafer.training.session import RunConfig
 from openwafer.training.session.config_sections import BatchConfig, EvaluateConfig, StreamingConfig
 from openwafer.training.stream.plan.placement import StoreTier
 from tests.cli.command import EXAMPLES, Done, run_command
-from tests.training.session.tiny_runs import GPT, make_tiny_data, tiny_config, train_quietly
+from tests.shared_folders import made_once
+from tests.training.session.tiny_runs import (
+    GPT,
+    make_tiny_data,
+    tiny_config,
+    tiny_data,
+    train_quietly,
+)
 
 
 @pytest.fixture(scope="session")
@@ -47,12 +54,10 @@ def run(config_file: Path, trained: Done) -> Path:
     return config_file.parent / "runs/tiny"
 
 
-@pytest.fixture(scope="session")
-def ladder_config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+def config_of_ladder(folder: Path) -> RunConfig:
     """What the runs of a ladder have in common."""
-    folder = tmp_path_factory.mktemp("ladder")
     return replace(
-        tiny_config(make_tiny_data(folder), folder / "runs"),
+        tiny_config(tiny_data(folder), folder / "runs"),
         streaming=StreamingConfig(device="cpu", mode=Mode.RESIDENT),
         batch=BatchConfig(size=6, sequence_length=12),
         model=replace(GPT, dropout=0.0),
@@ -60,13 +65,25 @@ def ladder_config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     )
 
 
-@pytest.fixture(scope="session")
-def ladder(ladder_config: RunConfig) -> Path:
-    """The folder of runs of three sizes, each trained for two and for four steps."""
+def train_ladder(folder: Path) -> None:
+    """Train runs of three sizes, each for two and for four steps."""
+    make_tiny_data(folder)
+    config = config_of_ladder(folder)
     for name, width in (("small", 8), ("medium", 16), ("large", 24)):
         for steps in (2, 4):
             model = replace(GPT, hidden_size=width, dropout=0.0)
-            train_quietly(replace(ladder_config, model=model, steps=steps, name=f"{name}-{steps}"))
+            train_quietly(replace(config, model=model, steps=steps, name=f"{name}-{steps}"))
+
+
+@pytest.fixture(scope="session")
+def ladder_config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    """What the runs of the ladder have in common, and where they are."""
+    return config_of_ladder(made_once(tmp_path_factory, "ladder", train_ladder))
+
+
+@pytest.fixture(scope="session")
+def ladder(ladder_config: RunConfig) -> Path:
+    """The folder of the ladder's runs."""
     return ladder_config.folder
 
 

@@ -21,20 +21,26 @@ LENGTH, BATCH, HELD_OUT_BATCHES = 12, 6, 2
 
 
 @pytest.fixture(scope="module")
-def fitted(ladder: Path) -> Done:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of what the fit writes."""
+    return tmp_path_factory.mktemp("fit")
+
+
+@pytest.fixture(scope="module")
+def fitted(ladder: Path, folder: Path) -> Done:
     parts = [*sorted(ladder.iterdir())]
     asked = ("--law", "parametric", "--replicas", 20, "--hold-out", "large-2")
-    outputs = ("--json", ladder.parent / "fit.json", "--picture", ladder.parent / "fit.svg")
-    extra = ladder.parent / "more.csv"
+    outputs = ("--json", folder / "fit.json", "--picture", folder / "fit.svg")
+    extra = folder / "more.csv"
     rows = [f"{p.loss},{p.flops},{p.parameters},{p.tokens}" for p in grid_points(HOFFMANN)[:4]]
     extra.write_text("\n".join(["loss,flops,parameters,tokens", *rows]))
     return run_command("fit", *parts, extra, *asked, *outputs)
 
 
 @pytest.fixture(scope="module")
-def points(fitted: Done, ladder: Path) -> dict[str, TrainedPoint]:
+def points(fitted: Done, folder: Path) -> dict[str, TrainedPoint]:
     assert fitted.code == 0, fitted.err
-    content = json.loads((ladder.parent / "fit.json").read_text())
+    content = json.loads((folder / "fit.json").read_text())
     compared = content["fit"]["points"]
     assert [c["point"]["name"] for c in compared if c["is_held_out"]] == ["large-2"]
     read = (convert(TrainedPoint, c["point"]) for c in compared)
@@ -79,11 +85,11 @@ def test_runs_on_the_same_tokens_have_the_same_identity(points: dict[str, Traine
     assert kept == ("fp32", LENGTH, "cosine", HELD_OUT_BATCHES * BATCH * LENGTH)
 
 
-def test_a_fit_of_runs_names_held_out_points_and_draws(fitted: Done, ladder: Path) -> None:
+def test_a_fit_of_runs_names_held_out_points_and_draws(fitted: Done, folder: Path) -> None:
     assert "large-2 (held out)" in fitted.out
     assert "loss by parameters and tokens " in fitted.out
     assert "E + A / N^a + B / D^b: Huber loss of 9 log losses" in fitted.out
-    assert (ladder.parent / "fit.svg").read_text().count("<path") > 10
+    assert (folder / "fit.svg").read_text().count("<path") > 10
 
 
 def refusal(*arguments: object) -> str:

@@ -32,6 +32,7 @@ from tests.sdk.order.pe_programs import (
     num_received,
     program_of,
 )
+from tests.tables import checkerboard
 
 NATIVE = SimulatorOptions(code="native")
 OTHERS: dict[str, dict[str, Any]] = {"size": {"threads": 2}, "code": {"code": "other"}}
@@ -68,8 +69,7 @@ def rest(simulator: Simulator, program: Program) -> FinalState:
     return final_state(program, simulator)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("cycles", range(0, 120, 14))
+@pytest.mark.parametrize(("cycles", "threads"), checkerboard(range(0, 120, 14), (1, 2)))
 def test_native_code_goes_on_from_any_cycle_also_in_another_machine(
     program: Program, cycles: int, threads: int
 ) -> None:

@@ -13,6 +13,7 @@ from openwafer.sdk import kernels
 from openwafer.sdk.kernels import Precision, Shape, SpmvPlan, Tree
 from openwafer.sdk.kernels.running import MEMORY_BYTES
 from tests.examples import examples
+from tests.tables import checkerboard
 
 FORMATS = ("csr", "csc", "coo", "bsr")
 PATTERNS = ("even", "power law", "a dense row", "a dense column", "empty")
@@ -94,18 +95,22 @@ def test_tiles_hold_the_matrix_and_nothing_else(pattern: str, seed: int, form: s
     assert plan.memory_bytes <= MEMORY_BYTES
 
 
-@pytest.mark.parametrize(("arch", "precision"), [("wse2", "f32"), ("wse3", "f16-f32")])
 @pytest.mark.parametrize(
-    ("size", "num", "num_vectors"), [((4, 4), 4, 1), ((2, 3), 90, 1), ((2, 3), 30, 6)]
+    ("kind", "shape"),
+    checkerboard(
+        (("wse2", "f32"), ("wse3", "f16-f32")),
+        (((4, 4), 4, 1), ((2, 3), 90, 1), ((2, 3), 30, 6)),
+    ),
 )
 def test_a_sparse_product_takes_what_its_plan_says(
-    size: tuple[int, int], num: int, num_vectors: int, arch: str, precision: str
+    kind: tuple[str, str], shape: tuple[tuple[int, int], int, int]
 ) -> None:
+    (arch, precision), (size, num, num_vectors) = kind, shape
     places = np.random.default_rng(1).integers(0, 64, (2, num * size[0] * size[1]))
     a = scipy.sparse.coo_array((np.ones(places.shape[1], np.float32), places), (64, 64))
     plan = kernels.plan_spmv(a, size, arch=arch, precision=precision, num_vectors=num_vectors)
-    shape = (64, num_vectors) if num_vectors > 1 else (64,)
-    cycles = plan.run(np.ones(shape, plan.precision.given)).cycles
+    given = (64, num_vectors) if num_vectors > 1 else (64,)
+    cycles = plan.run(np.ones(given, plan.precision.given)).cycles
     assert abs(cycles - plan.cycles) <= 0.06 * plan.cycles
 
 

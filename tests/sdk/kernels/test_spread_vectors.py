@@ -12,6 +12,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
 from openwafer.sdk.kernels import Precision, VectorPlan
 from tests.examples import examples
+from tests.tables import checkerboard
 
 OPERATIONS = ("axpy", "scal", "dot", "nrm2", "asum")
 
@@ -98,8 +99,7 @@ def test_a_norm_of_what_is_no_number_is_none(value: float, norm: float) -> None:
     assert np.array_equal(PLANS[4].run(x).values, norm, equal_nan=True)
 
 
-@pytest.mark.parametrize("arch", ["wse2", "wse3"])
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(("operation", "arch"), checkerboard(OPERATIONS, ("wse2", "wse3")))
 def test_an_operation_takes_what_its_plan_says(operation: str, arch: str) -> None:
     plan = kernels.plan_vector(operation, 2 * 3 * 200, (2, 3), arch=arch)
     x = np.ones(plan.length, np.float32)

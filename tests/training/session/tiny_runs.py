@@ -63,9 +63,14 @@ class TinyData:
         )
 
 
+def tiny_data(folder: Path) -> TinyData:
+    """The folders within one."""
+    return TinyData(folder / "texts", folder / "tokenizer", folder / "tokens")
+
+
 def make_tiny_data(folder: Path) -> TinyData:
     """Texts with more numbers in them than a model of this size learns."""
-    tiny = TinyData(folder / "texts", folder / "tokenizer", folder / "tokens")
+    tiny = tiny_data(folder)
     for made in (tiny.source, tiny.tokenizer):
         made.mkdir()
     texts = [f"{n} squared is {n * n}, cubed {n**3}; " * 4 for n in range(NUM_DOCUMENTS)]

@@ -21,6 +21,7 @@ from openwafer.training.store.update_rules.update_pass import (
     split_master,
     state_specs,
 )
+from tests.tables import checkerboard
 from tests.training.store.update_rules.side_by_side import Factory, build_rule
 
 SHAPE = (63, 211)
@@ -61,9 +62,9 @@ class StreamedWeight:
         return join_master(self.parts(), torch.empty(self.weight.numel())).view(SHAPE)
 
 
-@pytest.mark.parametrize("gradient_dtype", [F32, BF16])
-@pytest.mark.parametrize("scale", [1.0, 0.3718])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    ("gradient_dtype", "scale", "name"), checkerboard((F32, BF16), (1.0, 0.3718), tuple(OPTIMIZERS))
+)
 def test_a_split_master_is_updated_like_the_fp32_master_it_is(
     name: str, scale: float, gradient_dtype: torch.dtype
 ) -> None:
