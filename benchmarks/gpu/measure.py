@@ -18,14 +18,16 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -98,22 +100,39 @@ def require_packages() -> None:
 def run_part(name: str, device: str, environment: Mapping[str, str], limit: float) -> Measured:
     """Run a part in a process of its own, for so many seconds at most."""
     start = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        found = Path(folder) / "found.json"
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        found, said = folder / "found.json", folder / "said.txt"
         command = [sys.executable, HERE / "parts.py", name, device, found]
-        try:
-            done = subprocess.run(
-                command, check=False, env=environment, timeout=limit, cwd=folder,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        with said.open("w") as stream:
+            process = subprocess.Popen(
+                command, env=environment, cwd=folder, start_new_session=True,
+                stdout=stream, stderr=subprocess.STDOUT,
             )  # fmt: skip
-            said, is_whole = done.stdout, done.returncode == 0
-        except subprocess.TimeoutExpired as late:
-            said = (late.stdout or b"").decode(errors="replace") + f"\nstopped after {limit:.0f} s"
-            is_whole = False
+            is_whole = ends_well(process, limit, stream)
         told = json.loads(found.read_text()) if found.exists() else {"rows": [], "figures": None}
+        failure = None if is_whole else said.read_text(errors="replace")[-4000:]
     seconds = time.monotonic() - start
-    failure = None if is_whole else said[-4000:]
     return Measured(name, seconds, tuple(told["rows"]), told["figures"], failure)
+
+
+def ends_well(process: "subprocess.Popen[bytes]", limit: float, stream: TextIO) -> bool:
+    """Wait for the leader of a session; what it has started ends with it, for the next part's sake.
+
+    Args:
+        process: the leader.
+        limit: seconds, after which it is stopped.
+        stream: where it is told if it was.
+    """
+    try:
+        return process.wait(limit) == 0
+    except subprocess.TimeoutExpired:
+        stream.write(f"\nstopped after {limit:.0f} s\n")
+        return False
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def table(parts: Sequence[Measured]) -> str:
@@ -127,6 +146,16 @@ def table(parts: Sequence[Measured]) -> str:
         if part.failure is not None:
             lines.append(f"| {part.name} | **failed** | {why(part.failure)} | | |")
     return "\n".join(lines) + "\n"
+
+
+def write(folder: Path, title: str, parts: Sequence[Measured]) -> str:
+    """Write what the parts up to now have found; returns the table."""
+    write_text = importlib.import_module("openwafer.atomic_file").write_text
+    record = {"version": 1, "device": title, "parts": [vars(part) for part in parts]}
+    text = f"{title}\n\n{table(parts)}"
+    write_text(folder / "gpu.json", json.dumps(record, indent=1) + "\n")
+    write_text(folder / "gpu.md", text)
+    return text
 
 
 def why(failure: str) -> str:
@@ -168,13 +197,15 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=LIMITS, default=list(LIMITS))
     parser.add_argument("--out", type=Path, default=ROOT / "build/gpu")
     chosen = parser.parse_args()
+    sys.path.insert(0, str(ROOT / "src"))
     with tempfile.TemporaryDirectory() as scratch:
         environment = environment_with(chosen.wheels, Path(scratch), chosen.device)
         require_packages()
         device = chosen_device(chosen.device)
         title = describe(device)
         print(title, flush=True)
-        parts = []
+        chosen.out.mkdir(parents=True, exist_ok=True)
+        parts: list[Measured] = []
         for name in chosen.only:
             # A CPU that others use, too, has all the time it needs.
             limit = LIMITS[name] * (20 if device == "cpu" else 1)
@@ -182,13 +213,7 @@ def main() -> None:
             if parts[-1].failure is not None:
                 print(parts[-1].failure)
             print(f"{name}: {parts[-1].seconds:.0f} s", flush=True)
-        chosen.out.mkdir(parents=True, exist_ok=True)
-        record = {"version": 1, "device": title, "parts": [vars(part) for part in parts]}
-        text = f"{title}\n\n{table(parts)}"
-        sys.path.insert(0, str(ROOT / "src"))
-        write_text = importlib.import_module("openwafer.atomic_file").write_text
-        write_text(chosen.out / "gpu.json", json.dumps(record, indent=1) + "\n")
-        write_text(chosen.out / "gpu.md", text)
+            text = write(chosen.out, title, parts)
         draw = [sys.executable, HERE / "draw.py", chosen.out / "gpu.json", chosen.out / "gpu.png"]
         is_drawn = subprocess.run(draw, check=False, env=environment).returncode == 0
     print("\n" + text)

@@ -193,11 +193,14 @@ class StepGradients:
 
     def _unscale(self, gradients: Iterable[torch.Tensor]) -> None:
         # As in GradScaler: 1 / scale may underflow in fp32 where it does not in fp64.
-        inverse = torch.tensor(self.scale, dtype=torch.float64).reciprocal().float()
+        inverse = torch.tensor(self.scale, dtype=torch.float64).reciprocal().item()
         for gradient in gradients:
             device = gradient.device
-            overflow = self._overflows.setdefault(device, torch.zeros(1, device=device))
-            unscale_and_check([gradient], overflow, inverse.to(device))
+            if device not in self._overflows:
+                self._overflows[device] = torch.zeros(1, dtype=torch.float32, device=device)
+            # Filled where it is used: a copy to a GPU would wait for all that it has to compute.
+            factor = torch.full((1,), inverse, dtype=torch.float32, device=device)
+            unscale_and_check([gradient], self._overflows[device], factor)
 
     @property
     def has_overflowed(self) -> bool:
@@ -343,7 +346,10 @@ def total_norm(
         return torch.tensor(0.0)
     # Torch sorts gradients by dtype before it adds up, and so the norms have to be.
     groups = group_tensors([list(norms)]).values()
-    ordered = [norm.real for ([members], _) in groups for norm in members if norm is not None]
+    members = [norm.real for ([held], _) in groups for norm in held if norm is not None]
+    # Some gradients of a run on a GPU are complete in host memory.
+    where = max((norm.device for norm in members), key=lambda device: device.type != "cpu")
+    ordered = [norm.to(where) for norm in members]
     total: torch.Tensor = torch.linalg.vector_norm(torch.stack(ordered), norm_type)
     if error_if_nonfinite and not math.isfinite(total):
         count = sum(not math.isfinite(norm) for norm in ordered)

@@ -2,12 +2,14 @@
 
 import math
 import re
+from typing import Any
 
 import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.step import clip_coefficient, tensor_norms, total_norm
+from openwafer.training.torch_private import FakeTensorMode, TorchDispatchMode
 
 SHAPES = ((), (17,), (63, 5), (211, 317), (9,), (5, 5))
 F32, BF16, F64, C64 = torch.float32, torch.bfloat16, torch.float64, torch.complex64
@@ -83,3 +85,24 @@ def test_a_norm_that_is_not_finite_is_an_error_on_request(value: float) -> None:
     text = f"total norm is {value}, so that they cannot be clipped\n  = note: 1 of 2 tensors"
     with pytest.raises(OpenwaferError, match=re.escape(text)):
         total_norm(norms, error_if_nonfinite=True)
+
+
+class Stacked(TorchDispatchMode):
+    """Notes the devices of what is stacked: a GPU stacks only what it has, which no fake tensor
+    of one number minds."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.devices: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.stack.default:
+            self.devices += [one.device.type for one in args[0]]
+        return func(*args, **(kwargs or {}))
+
+
+def test_norms_in_host_memory_go_where_the_others_are() -> None:
+    with FakeTensorMode(), Stacked() as stacked:
+        total = total_norm([torch.ones((), device=name) for name in ("cpu", "cuda", "cpu")])
+    assert stacked.devices == ["cuda"] * 3
+    assert total.device.type == "cuda"

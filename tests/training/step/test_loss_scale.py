@@ -1,9 +1,12 @@
 """Loss scaling against torch.amp.GradScaler, its oracle."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from openwafer.training.step import GradientReport, LossScaler, LossScaling, StepGradients
+from openwafer.training.torch_private import FakeTensorMode, TorchDispatchMode
 
 
 class TorchLoop:
@@ -99,3 +102,21 @@ def test_a_restored_scaler_goes_on_where_the_other_stopped() -> None:
 def test_a_scaling_that_cannot_work_is_refused() -> None:
     with pytest.raises(ValueError, match=r"backoff_factor: expected between 0 and 1, found 2"):
         LossScaling(backoff_factor=2.0)
+
+
+class Copies(TorchDispatchMode):
+    """Counts what goes from one device to another, for which a host waits."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += "copy" in func.name()
+        return func(*args, **(kwargs or {}))
+
+
+def test_gradients_on_a_gpu_are_unscaled_without_a_wait() -> None:
+    scaled = scaled_gradients()
+    scaled.begin(3.0)
+    with FakeTensorMode(), Copies() as copies:  # type: ignore[no-untyped-call]
+        scaled.watch({"weight": torch.ones(2, device="cuda")})
+    assert copies.number == 0

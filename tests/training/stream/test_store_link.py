@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from openwafer.diagnostics import OpenwaferError
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.store.layout import Part
 from openwafer.training.store.parameter_store import StoreOptions
 from openwafer.training.store.transfers import DiskTransfer
@@ -339,3 +339,19 @@ def test_a_fetch_that_was_not_needed_gives_its_room_back(make_link: MakeLink) ->
     small.link.begin_pass(fetches([0, 1]))
     small.link.advance(1)
     assert torch.equal(small.fetch(1), small.weights[1])
+
+
+class Refusing(CpuDevice):
+    """Refuses uploads, as a GPU does while a graph is captured."""
+
+    def submitted(self) -> None:
+        raise error("device-graph", "no")
+
+
+def test_a_fetch_that_the_device_refuses_leaves_no_loan(make_link: MakeLink) -> None:
+    small = make_link(device=Refusing(), ring_records=2 / 3, options=StoreOptions(stall_seconds=1))
+    for index in range(NUM_RECORDS):
+        with pytest.raises(OpenwaferError, match="device-graph"):
+            small.fetch(index)
+    with small.link.lent("0", Part.WEIGHTS, Part.STATES, changes=True) as loan:
+        assert torch.equal(loan.tensor("0.weight", Part.WEIGHTS), small.weights[0])

@@ -93,11 +93,11 @@ def test_a_capped_pass_leaves_the_share_that_the_process_had(gpu: CudaDevice) ->
 
 
 def test_a_graph_is_not_captured_of_streamed_weights(gpu: CudaDevice) -> None:
-    sent, slot = torch.ones(16), torch.zeros(16, device="cuda")
+    slot = torch.zeros(16, device="cuda")
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         slot.add_(1)  # A graph of nothing is warned of.
         with pytest.raises(OpenwaferError, match="device-graph"):
-            gpu.upload(slot, sent, None)
+            gpu.submitted()
 
 
 def test_an_upload_waits_for_the_last_use_of_its_slot(gpu: CudaDevice) -> None:

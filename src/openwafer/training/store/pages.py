@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +34,9 @@ class HostBuffer:
         whole = torch.frombuffer(self._mapping, dtype=torch.uint8)
         self._start = -whole.data_ptr() % HUGE_BYTES if self.num_huge_bytes else 0
         if self.num_huge_bytes:
-            self._mapping.madvise(mmap.MADV_HUGEPAGE, self._start, self.num_huge_bytes)
+            # A kernel that has no huge pages refuses the advice.
+            with suppress(OSError):
+                self._mapping.madvise(mmap.MADV_HUGEPAGE, self._start, self.num_huge_bytes)
         self.tensor = whole[self._start : self._start + num_bytes]
 
     def window(self, start: int, end: int) -> memoryview:

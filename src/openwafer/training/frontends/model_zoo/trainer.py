@@ -30,6 +30,7 @@ from openwafer.training.frontends.present.loader import DataLoader
 from openwafer.training.frontends.present.schedulers import Scheduler
 from openwafer.training.frontends.present.sparse import SparsityAlgorithm
 from openwafer.training.frontends.scripts.program import kind_of
+from openwafer.training.stream.execute.thread_state import keeping_torch_generators
 
 __all__ = ["Trainer", "summarize_scalar"]
 
@@ -339,7 +340,7 @@ class Trainer:
         self._scope = f"validate_{number}/"
         self.model.eval()
         # Orders that are drawn here are no part of the training's.
-        with self._telling("validate"), torch.random.fork_rng():
+        with self._telling("validate"), keeping_torch_generators():
             self._call("on_validate_start", self.model, loader, loop)
             self.executor = DataExecutor(loader, num_steps=loop.eval_steps)
             for index, batch in enumerate(self.executor):

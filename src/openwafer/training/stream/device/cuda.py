@@ -225,8 +225,10 @@ class CudaDevice:
         self.overhead_bytes = SEGMENT_BYTES + library_bytes(self.torch_device)
         self.link_bytes_per_second: float | None = None
         self.memory_bytes = torch.cuda.get_device_properties(self.torch_device).total_memory
-        self._lane_in = CopyLane("in", self.torch_device)
-        self._lane_out = CopyLane("out", self.torch_device)
+        # Page-locking opens a context on the current device, where there is none.
+        with torch.cuda.device(self.torch_device):
+            self._lane_in = CopyLane("in", self.torch_device)
+            self._lane_out = CopyLane("out", self.torch_device)
         self._last_download: Transfer | None = None
 
     @contextmanager
@@ -278,14 +280,11 @@ class CudaDevice:
         return nullcontext()
 
     def submitted(self) -> Submitted:
-        """See :class:`~openwafer.training.stream.device.device.Device`."""
-        return _recorded(torch.cuda.current_stream(self.torch_device))
-
-    def upload(self, destination: torch.Tensor, source: torch.Tensor, after: Submitted) -> Transfer:
         """See :class:`~openwafer.training.stream.device.device.Device`.
 
         Raises:
-            OpenwaferError: ``device-graph``.
+            OpenwaferError: ``device-graph``; here, because uploads are begun by other threads,
+                whose streams nobody captures.
         """
         if torch.cuda.is_current_stream_capturing():
             raise error(
@@ -295,6 +294,10 @@ class CudaDevice:
                 help="capture what has no streamed layer in it, or give the model a device memory "
                 "in which it is resident",
             )
+        return _recorded(torch.cuda.current_stream(self.torch_device))
+
+    def upload(self, destination: torch.Tensor, source: torch.Tensor, after: Submitted) -> Transfer:
+        """See :class:`~openwafer.training.stream.device.device.Device`."""
         return _Upload(self._lane_in.upload(destination, source, after), self.torch_device)
 
     def download(
@@ -344,8 +347,10 @@ def library_bytes(torch_device: torch.device) -> int:
     """
     clear_cublas_workspaces()
     before = torch.cuda.memory_allocated(torch_device)
-    for dtype in (torch.float32, torch.bfloat16):
-        _multiply(torch_device, dtype)
+    # A device may be made for a forward under no_grad().
+    with torch.inference_mode(mode=False), torch.enable_grad():
+        for dtype in (torch.float32, torch.bfloat16):
+            _multiply(torch_device, dtype)
     return torch.cuda.memory_allocated(torch_device) - before
 
 

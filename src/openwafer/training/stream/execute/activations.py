@@ -29,6 +29,7 @@ from openwafer.training.stream.device.weights import DeviceWeights, WeightHandle
 from openwafer.training.stream.execute.snapshot import LayerState, version_of
 from openwafer.training.stream.execute.thread_state import (
     RandomState,
+    attention_as_now,
     foreign_hooks,
     hooks_passed_over,
 )
@@ -517,7 +518,7 @@ def _checksum(tensor: torch.Tensor) -> int:
 def _contexts_now() -> tuple[Callable[[], AbstractContextManager[Any]], ...]:
     """Contexts of autocast as it is set now, for the host and the present accelerator.
 
-    And of the compiler, which a metered pass does without.
+    And of attention's kernels, and of the compiler, which a metered pass does without.
     """
     kinds = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
@@ -533,4 +534,5 @@ def _contexts_now() -> tuple[Callable[[], AbstractContextManager[Any]], ...]:
         return again
 
     is_metered = is_in_torch_dispatch_mode(include_infra_modes=False)
-    return (*map(context, kinds), uncompiled if is_metered else nullcontext)
+    compiled = uncompiled if is_metered else nullcontext
+    return (*map(context, kinds), attention_as_now(), compiled)

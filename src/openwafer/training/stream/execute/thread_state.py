@@ -82,12 +82,21 @@ def _unseen_by_modes() -> AbstractContextManager[object]:
     return disable_current_modes() if is_seen else nullcontext()
 
 
+def keeping_torch_generators() -> AbstractContextManager[None]:
+    """Context after which torch's generators are as before.
+
+    Those of GPUs count once somebody uses these: to ask for them would open each GPU there is.
+    """
+    used = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    return torch.random.fork_rng(devices=list(used), device_type="cuda")
+
+
 @contextmanager
 def keeping_random_state() -> Iterator[None]:
     """Context after which the generators of torch, Python and NumPy are as before."""
     python, numpy = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng():
+        with keeping_torch_generators():
             yield
     finally:
         random.setstate(python)
@@ -96,16 +105,46 @@ def keeping_random_state() -> Iterator[None]:
 
 Hooks: TypeAlias = tuple[Callable[..., Any], Callable[..., Any]]
 
-_SWITCHES: Final[tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...]] = (
-    (torch.is_grad_enabled, set_grad_enabled),
-    (torch.get_default_dtype, torch.set_default_dtype),
-    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+Switches: TypeAlias = tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...]
+
+# Which kernels attention may choose from, on the host as well.
+_ATTENTION: Final[Switches] = (
     (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
     (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
     (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
     (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
 )
+_SWITCHES: Final[Switches] = (
+    (torch.is_grad_enabled, set_grad_enabled),
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    *_ATTENTION,
+)
 _KINDS: Final = ("cpu", "cuda")
+
+
+def attention_as_now() -> Callable[[], AbstractContextManager[None]]:
+    """Makes contexts in which attention has the kernels to choose from that it has now."""
+    allowed = [read() for read, _ in _ATTENTION]
+
+    @contextmanager
+    def again() -> Iterator[None]:
+        before = [read() for read, _ in _ATTENTION]
+        if before == allowed:
+            yield
+            return
+        _write(_ATTENTION, allowed)
+        try:
+            yield
+        finally:
+            _write(_ATTENTION, before)
+
+    return again
+
+
+def _write(switches: Switches, values: Iterable[Any]) -> None:
+    for (_, write), value in zip(switches, values, strict=True):
+        write(value)
 
 
 @dataclass(frozen=True)
@@ -147,8 +186,7 @@ class OpenContexts:
 
     def restore_all_but_inference(self) -> None:
         """As :meth:`restore`, whether or not a context of inference is open."""
-        for (_, write), value in zip(_SWITCHES, self.switches, strict=True):
-            write(value)
+        _write(_SWITCHES, self.switches)
         for kind, is_enabled, dtype in self.autocast:
             torch.set_autocast_enabled(kind, is_enabled)
             torch.set_autocast_dtype(kind, dtype)

@@ -285,8 +285,10 @@ class Fetches:
 
     def begin(self, record: str, slot: torch.Tensor | None, *, keeps_loan: bool) -> None:
         """See :meth:`HostLink.fetch`."""
+        # What it refuses leaves no loan behind.
+        after = self._device.submitted()
         loan = self._idle.take_fetch(record, keeps_loan=keeps_loan)
-        fetch = _Fetch(record, slot, loan, keeps_loan, self._device.submitted())
+        fetch = _Fetch(record, slot, loan, keeps_loan, after)
         self._queue.append(fetch)
         if self._thread is not None:
             fetch.served = self._thread.submit(self._serve, fetch)

@@ -37,6 +37,7 @@ from openwafer.training.store.store_file import (
 from openwafer.training.stream import schedule as schedules
 from openwafer.training.stream.device.device import ALWAYS_METERED, CpuDevice, Device
 from openwafer.training.stream.execute.execution import StepContext, StreamedExecution
+from openwafer.training.stream.execute.thread_state import keeping_torch_generators
 from openwafer.training.stream.layers import partition
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.dry_run import DryRunSettings, DryStep
@@ -130,7 +131,7 @@ def operators_seconds(
         return 0.0
     num_threads, flush = torch.get_num_threads(), _CacheFlush(device)
     seconds = 0.0
-    with torch.random.fork_rng():
+    with keeping_torch_generators():
         overhead = _call_overhead(device, num_threads)
         for kind, calls in calls_by_kind.items():
             trial = _Trial(kind, device, num_threads, is_cold, allocation)
@@ -290,7 +291,7 @@ def streaming_seconds(plan: StreamPlan, device: Device) -> PassSeconds:
 @cache
 def _call_seconds(policy: Activations, num_micro_batches: int) -> PassSeconds:
     """What the micro-batches' call of a layer takes beside operators; measured once a process."""
-    with torch.random.fork_rng(), torch.enable_grad():
+    with keeping_torch_generators(), torch.enable_grad():
         small = _SmallStep(policy, num_micro_batches)
         took = small.run()
     calls = small.dry.calls
