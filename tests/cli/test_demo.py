@@ -27,7 +27,9 @@ SMALL = settings(
 def test_the_demo_ends_with_a_model_a_sample_and_a_report(tmp_path: Path) -> None:
     done = run_command("demo", "--folder", tmp_path, *SMALL)
     assert (done.code, done.err) == (0, "")
-    assert re.search(r"─ what the model writes ─+\ndef __init__\(self", done.out)
+    assert re.search(r"─ what the model writes ─+\nclass Reader:\n    def __init__\(self", done.out)
+    assert re.search(r"─ (\d+ statements? beside|no whole program)", done.out)
+    assert re.search(r"constrained to what Python can read, .*: \d+ tokens? refused", done.out)
     assert "AutoModelForCausalLM.from_pretrained loads it as LlamaForCausalLM" in done.out
     assert re.search(r"at most, where the plain loop\s+needs \d", done.out)
     for name in ("report.html", "trace.json", "exported/model.safetensors"):

@@ -21,18 +21,20 @@ LIBRARY = "data.source.paths=[json/*.py, email/*.py]"
 # The reference GPT, which `long` has too, of 85 million parameters.
 LARGER = "larger"
 STEPS = 2
+# Tokens of a sample; of those an image has 64, and a pair of answers that is cut has no loss.
+LENGTHS = {"dpo": 128, "dpr": 96, "llava": 96}
 
 
 def run_of(name: str) -> Run:
-    """A recipe's model and samples, two of 16 tokens a step, but for an image's 64 pixels."""
+    """A recipe's model and samples, two a step."""
     recipe = find_recipe(name)
     missing = [package for package in recipe.known.needs if find_spec(package) is None]
     if missing:
         pytest.skip(f"{missing[0]} is not installed, which has the recipe's data")
     has_own_data = (recipe.folder / DATA_STEP).is_file()
     smaller = () if has_own_data else (LIBRARY, "data.folder=null")
-    length = 96 if name == "llava" else 16
-    config = make_data(recipe, [*smaller, f"batch={{size: 2, sequence_length: {length}}}"])
+    batch = f"batch={{size: 2, sequence_length: {LENGTHS.get(name, 16)}}}"
+    config = make_data(recipe, [*smaller, batch])
     dataset = prepare_data(config, RunFolder(Path(name)), lambda text: None)
     described = with_vocab_size(config.model, dataset.tokenizer.vocab_size)
     batches = [dataset.batch(step) for step in range(STEPS)]

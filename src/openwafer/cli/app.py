@@ -327,7 +327,7 @@ def generate(  # noqa: PLR0913 - a parameter is an option
     checkpoint: SavedStep = None,
     trust_code: TrustCode = False,
     is_python: Annotated[
-        bool, typer.Option("--python", help="Draw lines again that Python cannot read.")
+        bool, typer.Option("--python", help="Refuse tokens by which a text is no Python.")
     ] = False,
 ) -> None:
     """Write text with the model of a run."""

@@ -10,17 +10,23 @@ import transformers
 from rich.console import Console
 
 from openwafer.cli.places import free_name
+from openwafer.diagnostics import counted
 from openwafer.training.metrics import RunRecord, load_run
 from openwafer.training.metrics.report import write_report
 from openwafer.training.metrics.step_lines import measured_peaks
 from openwafer.training.metrics.units import format_bytes
 from openwafer.training.session import Sampling, Session
-from openwafer.training.session.constrained import can_become_python
+from openwafer.training.session.constrained import (
+    can_become_python,
+    num_statements,
+    whole_program,
+)
 from openwafer.training.session.opened_model import GeneratedTexts
 
 NAME = "demo"
-PROMPT = "def __init__(self"
-SAMPLING = Sampling(max_new_tokens=200, temperature=0.4, top_k=20, constraint=can_become_python)
+PROMPT = "class Reader:\n    def __init__(self"
+# With the prompt no more than the model sees, so that keys and values of all tokens are kept.
+SAMPLING = Sampling(max_new_tokens=110, temperature=0.4, top_k=20, constraint=can_become_python)
 # What processors say that multiply bf16, as torch.cpu.get_capabilities names it.
 BF16_UNITS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
 
@@ -61,9 +67,22 @@ def _precision() -> str:
 
 
 def _show_sample(written: GeneratedTexts, console: Console) -> None:
+    """Show the lines of a text that are a program, and by what they were constrained."""
+    text = PROMPT + written.texts[0]
+    program = whole_program(text)
     console.rule("what the model writes")
-    console.print(PROMPT + written.texts[0], markup=False, highlight=False)
-    console.rule(f"{written.num_redrawn[0]} lines that Python cannot read were drawn again")
+    console.print((program or text).rstrip(), markup=False, highlight=False, soft_wrap=True)
+    console.rule(
+        f"{counted(num_statements(program), 'statement')} beside strings, as Python reads it"
+        if program
+        else "no whole program for Python"
+    )
+    console.print(
+        f"constrained to what Python can read, with strings and brackets closed: "
+        f"{counted(written.num_refused[0], 'token')} refused\n",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _load(exported: Path, console: Console) -> None:

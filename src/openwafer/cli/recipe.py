@@ -71,14 +71,17 @@ def run_recipe(recipe: "Recipe", overrides: Sequence[str]) -> None:
 
     Smaller runs that the recipe has come first; a law is fitted to them, and told beside its own.
     """
+    from openwafer.training.session import load_config
+
     folder = make_data(recipe, overrides).folder
-    name = _name_given(overrides) or free_name(folder, recipe.name)
+    settings = (f"name={free_name(folder, recipe.name)}", *overrides)
+    name = load_config(recipe.config, settings).name
     smaller = []
     for number, changes in enumerate(recipe.known.smaller, start=1):
         # An attempt that was interrupted leaves its own behind.
         own = free_name(folder, f"{name}-smaller-{number}")
         smaller.append(_train(recipe, [*changes, *overrides, f"name={own}"]).folder.path)
-    session = _train(recipe, [*overrides, f"name={name}"])
+    session = _train(recipe, settings)
     _tell_figures(recipe, session, _is_as_stated(overrides))
     if smaller:
         _tell_law(smaller, session.folder.path)
@@ -128,11 +131,6 @@ def _paths_read(data: "TokensConfig") -> Iterator[str]:
 
 def _is_as_stated(overrides: Sequence[str]) -> bool:
     return all(each.partition("=")[0] in SAME_RUN for each in overrides)
-
-
-def _name_given(overrides: Sequence[str]) -> str | None:
-    names = [each.partition("=")[2] for each in overrides if each.partition("=")[0] == "name"]
-    return names[-1] if names else None
 
 
 def _tell_figures(recipe: "Recipe", session: "Session", is_as_stated: bool) -> None:

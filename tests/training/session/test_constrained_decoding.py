@@ -1,6 +1,8 @@
-"""Lines that a constraint refuses are drawn again."""
+"""Texts that meet a constraint at each token: what is refused, taken back, and read again."""
 
-from collections.abc import Sequence
+import ast
+import sysconfig
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,88 +10,153 @@ import pytest
 import torch
 
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.session import Sampling, Session, load_config
-from openwafer.training.session.constrained import MOST_DRAWS, Lines, can_become_python
-from openwafer.training.session.opened_model import Reading, Writing
-from openwafer.training.session.run_folder import RunFolder
-from openwafer.training.session.saved_model import opened_to_read
-from openwafer.training.session.saved_run import find_newest
-from openwafer.training.store import StoreOptions
+from openwafer.training.session import Sampling, Session
+from openwafer.training.session.constrained import (
+    Constraint,
+    can_become_python,
+    num_statements,
+    whole_program,
+)
+from openwafer.training.session.writing import MOST_DEAD_ENDS, Decoded, Writing
 from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
 
 DRAWN = Sampling(max_new_tokens=40, temperature=1.0, seed=3)
 BEGINNINGS = (
     "def f(a):\n",
     "x = [\n    1,\n",
-    "def f():\n    '''text\n",
+    "x = [\n    1\n]",
     "try:\n    f()\n",
     "@decorated\n",
     "# a remark\n",
     "x = 1 + \\\n",
     "x = 1 + \\\r\n",
-    "x = 'text\\\n",
+    "x = 1 + \\",
     "import os, \\\n",
     "def f():\n    def g():\n        nonlocal x\n",
+    "def f():\n    '''text\n    of two lines'''\n    x",
+    "x = 'text",
+    "x = 'a' f'",
+    "x = 'text\\",
+    "from os impor",
+    "if x !",
+    "def f() -",
+    "x = 1e-",
+    "x = 0x",
+    "f(*a, *",
+    "x = 1 i",
 )
 MISTAKES = (
+    "def f(a.",
     "def f(a.b):\n",
     "x = 'text\n",
-    "    x = 1\n",
-    "def f():\n    a()\n  b()\n",
-    "x = (1]\n",
+    "x = 'text\\\n",
+    "x = '''text\n",
+    "x = y.'text",
+    "x = y z",
+    "    x",
+    "def f():\n    a()\n  b",
+    "    if f(\n    x",
+    "if x:\n    y = f(z\n    a",
+    "x = (1]",
     "return 1\n",
-    "x = 1\0\n",
+    "x = 1\0",
     "x = ] \\\n",
     "nonlocal x\n",
+    f"# {'x' * 99}",
 )
 
 
 @pytest.mark.parametrize("text", BEGINNINGS)
-def test_a_text_that_more_lines_complete_can_become_python(text: str) -> None:
+def test_a_text_that_more_completes_can_become_python(text: str) -> None:
     assert can_become_python(text)
 
 
 @pytest.mark.parametrize("text", MISTAKES)
-def test_a_text_that_no_line_mends_cannot(text: str) -> None:
+def test_a_text_that_nothing_mends_cannot(text: str) -> None:
     assert not can_become_python(text)
+
+
+def beginnings_of(names: str, step: int) -> Iterator[str]:
+    """Beginnings of what stands in Python's library and has no string of several lines."""
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob(names)):
+        text = path.read_text("utf-8", "replace")
+        parts = [ast.get_source_segment(text, node) or "" for node in ast.parse(text).body]
+        # The first statements of a module, such as its text, may be in their place alone.
+        code = "\n".join(part for part in parts[1:] if '"""' not in part and "'''" not in part)
+        if "__future__" not in code:
+            yield from (code[:end] for end in range(0, min(len(code), 3000), step))
+
+
+@pytest.mark.parametrize(
+    ("names", "step"),
+    [("json/encoder.py", 61), pytest.param("[a-e]*.py", 17, marks=pytest.mark.slow)],
+)
+def test_every_beginning_of_a_program_can_become_python(names: str, step: int) -> None:
+    # Lines that are longer are no mistakes to Python.
+    found = [text for text in beginnings_of(names, step) if len(text) - text.rfind("\n") <= 100]
+    assert len(found) > 15
+    assert [text for text in found if not can_become_python(text)] == []
+
+
+def test_the_lines_that_are_a_program_are_found_with_their_statements() -> None:
+    program = "def f():\n    'text'\n    x = 1\n    return x\n"
+    assert whole_program(f"{program}    y = (\n        1,\n") == program
+    assert num_statements(program) == 3
 
 
 def letters(tokens: Sequence[int]) -> str:
     return "".join("ab\n"[token] for token in tokens)
 
 
-def written(wanted: str, sampling: Sampling = DRAWN) -> tuple[str, Lines]:
-    """A text of a, b and line ends by chance, and its lines, which may hold letters as wanted."""
-    lines = Lines(lambda text: set(text) <= {*wanted, "\n"}, letters, [0])
-    writing = Writing([[0]], sampling, lines=[lines])
+def written(constraint: Constraint, sampling: Sampling = DRAWN) -> tuple[str, int]:
+    """A text of a, b and line ends by chance, and how many tokens were refused."""
+    writing = Writing([[0]], replace(sampling, constraint=constraint), decode=letters)
     while writing.tokens:
-        writing.add({0: torch.zeros(3)})
-    return letters(writing.written[0]), lines
+        writing.add({0: torch.arange(3.0)})
+    [num_refused] = writing.num_refused
+    return letters(writing.written[0]), num_refused
 
 
-def test_lines_that_are_refused_are_drawn_again() -> None:
-    text, lines = written("a")
-    assert "b" not in text[: text.rfind("\n")]
-    assert text.count("\n") > 1
-    assert lines.num_redrawn > 0
+def test_tokens_that_are_refused_are_drawn_again() -> None:
+    text, num_refused = written(lambda text: "b" not in text)
+    assert (len(text), "b" in text, "\n" in text) == (40, False, True)
+    assert num_refused > 0
+
+
+@pytest.mark.parametrize("sampling", [replace(DRAWN, temperature=0.0), replace(DRAWN, top_k=1)])
+def test_the_likeliest_token_that_is_not_refused_is_taken(sampling: Sampling) -> None:
+    assert written(lambda text: "\n" not in text, sampling) == ("b" * 40, 40)
 
 
 def test_what_is_accepted_is_what_is_drawn_without_a_constraint() -> None:
     free = Writing([[0]], DRAWN)
     while free.tokens:
-        free.add({0: torch.zeros(3)})
-    assert written("ab")[0] == letters(free.written[0])
+        free.add({0: torch.arange(3.0)})
+    assert written(lambda text: True) == (letters(free.written[0]), 0)
 
 
-def test_a_text_ends_before_a_line_that_is_always_refused() -> None:
-    text, lines = written("")
-    assert (text, lines.num_redrawn) == ("", MOST_DRAWS)
+def test_tokens_that_lead_nowhere_are_taken_back() -> None:
+    # Behind the third token nothing follows, unless the first is an a.
+    text, _ = written(lambda text: len(text) < 5 or text[1] == "a")
+    assert (text[0], len(text)) == ("a", 40)
 
 
-@pytest.mark.parametrize(("field", "value"), [("temperature", 0), ("top_k", 1)])
-def test_the_likeliest_line_cannot_be_drawn_again(field: str, value: int) -> None:
-    with pytest.raises(ValueError, match=f"{field}: {value} draws the same line again"):
-        replace(DRAWN, constraint=can_become_python, **{field: value})
+def test_a_text_ends_where_nothing_is_left() -> None:
+    text, num_refused = written(lambda text: len(text) < 9)
+    assert len(text) < 9
+    assert num_refused > MOST_DEAD_ENDS
+
+
+def test_text_of_one_token_more_is_that_of_all_tokens() -> None:
+    def decode(tokens: Sequence[int]) -> str:
+        # A decoder that takes the space from in front of a full stop.
+        return bytes(tokens).decode("utf-8", "replace").replace(" .", ".")
+
+    tokens = [*"wäre 漢字 . 🙂 z".encode(), 0x80, 0x80]
+    decoded = Decoded(decode, tokens[:1])
+    for number, token in enumerate(tokens[1:], start=2):
+        decoded.append(token)
+        assert decoded.text == decode(tokens[:number]).removesuffix("\ufffd")
 
 
 @pytest.fixture(scope="module")
@@ -98,20 +165,8 @@ def run(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Session(config, console=quiet()).train().folder
 
 
-def test_what_follows_tokens_taken_back_is_what_follows_a_new_text(run: Path) -> None:
-    config, folder = load_config(run / "config.yaml"), RunFolder(run)
-    saved = find_newest(folder)
-    assert saved is not None
-    with opened_to_read(config, folder, saved, lambda text: None, StoreOptions()) as opened:
-        opened.model.eval()
-        reading = Reading(opened, 1, ())
-        reading.next_logits({0: [3, 1, 4, 1]}, 4)
-        found = reading.next_logits({0: [3, 9]}, 4)[0]
-        assert torch.equal(found, Reading(opened, 1, ()).next_logits({0: [3, 9]}, 4)[0])
-
-
 def test_a_prompt_that_breaks_the_constraint_is_told(run: Path) -> None:
-    with pytest.raises(OpenwaferError, match=r"no text that begins with 'x = 1\]\\n' meets"):
+    with pytest.raises(OpenwaferError, match=r"no text that begins with 'x = 1\]' meets"):
         Session(run, console=quiet()).generate(
-            "x = 1]\n", replace(DRAWN, constraint=can_become_python)
+            "x = 1]", replace(DRAWN, constraint=can_become_python)
         )

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from openwafer.training.session import Session
+from openwafer.diagnostics import OpenwaferError
+from openwafer.training.session import Sampling, Session
 from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
 
 pytest.importorskip("lm_eval", reason="lm-eval is an extra")
@@ -26,14 +27,18 @@ PAIRS = (("3 squared", " is 9"), ("", "cubed"), ("5 squared ", "is"), (LONG, " i
 
 
 @pytest.fixture(scope="module")
-def models(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunModel, HFLM]:
-    folder = tmp_path_factory.mktemp("harness")
-    config = replace(tiny_config(data, folder), model=GPT, steps=4)
-    run = Session(config, console=quiet()).train().folder
-    exported = Session(run, console=quiet()).export(folder / "exported")
+def run(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = replace(tiny_config(data, tmp_path_factory.mktemp("runs")), model=GPT, steps=4)
+    return Session(config, console=quiet()).train().folder
+
+
+@pytest.fixture(scope="module")
+def models(run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunModel, HFLM]:
+    session = Session(run, console=quiet())
+    exported = session.export(tmp_path_factory.mktemp("harness") / "exported")
     model = transformers.AutoModelForCausalLM.from_pretrained(exported).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
-    length = config.batch.sequence_length
+    length = session.config.batch.sequence_length
     return RunModel(run), HFLM(model, tokenizer=tokenizer, max_length=length, batch_size=1)
 
 
@@ -61,6 +66,38 @@ def test_texts_end_before_a_stop_sequence_as_the_librarys(models: tuple[RunModel
         model.generate_until(requests("generate_until", ("3 sq", asked))) for model in models
     )
     assert ours == theirs
+
+
+def test_texts_of_one_sampling_are_written_side_by_side_in_their_order(
+    models: tuple[RunModel, HFLM],
+) -> None:
+    prompts = ("3 sq", "5", "7 squared is", "9")
+    sizes = (6, 3, 6, 3)
+    asked = [(prompt, {"max_gen_toks": most}) for prompt, most in zip(prompts, sizes, strict=True)]
+    together = models[0].generate_until(requests("generate_until", *asked))
+    alone = [models[0].generate_until(requests("generate_until", one)) for one in asked]
+    assert [[text] for text in together] == alone
+
+
+def test_what_a_task_draws_is_what_the_run_draws(run: Path, models: tuple[RunModel, HFLM]) -> None:
+    options = {"do_sample": True, "temperature": 2.0, "top_k": 9, "top_p": 0.9, "max_gen_toks": 8}
+    [drawn] = models[0].generate_until(requests("generate_until", ("3 sq", options)))
+    sampling = Sampling(8, temperature=2.0, top_k=9, top_p=0.9)
+    assert drawn == Session(run, console=quiet()).generate("3 sq", sampling)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"do_sample": True}, "do_sample: true without a temperature, and lm-eval takes 0"),
+        ({"num_beams": 4, "min_p": 0.1}, "asks for num_beams, min_p, which does not exist here"),
+    ],
+)
+def test_a_sampling_that_is_not_known_is_refused(
+    models: tuple[RunModel, HFLM], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(OpenwaferError, match=message):
+        models[0].generate_until(requests("generate_until", ("3", {}), ("3", options)))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from openwafer.training.session.opened_model import Sampling, Writing, choose_token
+from openwafer.training.session.writing import Sampling, Writing, choose_token
 
 LOGITS = torch.tensor([1.0, 3.0, 2.0, -1.0])
 

@@ -4,17 +4,27 @@ It asks for lm-eval, which ``pip install openwafer[evaluation]`` brings.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from lm_eval.api.model import TemplateLM
+from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from openwafer.config import PathLike
+from openwafer.diagnostics import error
 from openwafer.training.data.tokenizer import load_tokenizer
 from openwafer.training.session import Sampling, Session
 
 DEFAULT_NEW_TOKENS = 256
 """Where a task does not say how many: as the library's own models have it."""
+# Of a task's options, and here.
+_NAMES: Final = {
+    "max_gen_toks": "max_new_tokens",
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+}
 
 
 class RunModel(TemplateLM):  # type: ignore[misc]
@@ -77,15 +87,55 @@ class RunModel(TemplateLM):  # type: ignore[misc]
         return [make_disjoint_window(window) for window in windows]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """A text behind each prompt, cut before the first of its stop sequences."""
-        return [self._written(*request.args) for request in requests]
+        """A text behind each prompt, cut before the first of its stop sequences.
 
-    def _written(self, prompt: str, asked: dict[str, Any]) -> str:
-        temperature = asked.get("temperature", 0.0) if asked.get("do_sample") else 0.0
-        most = asked.get("max_gen_toks", DEFAULT_NEW_TOKENS)
-        sampling = Sampling(most, temperature=temperature)
-        [text] = self._session.generate_all([prompt], sampling, self._checkpoint).texts
-        until = asked.get("until") or []
-        for stop in [until] if isinstance(until, str) else until:
+        Requests that ask for the same sampling pass the layers side by side.
+
+        Raises:
+            OpenwaferError: ``evaluation-sampling``, before any text is written.
+        """
+        asked = [_Asked.of(request.args[1]) for request in requests]
+        texts = [""] * len(requests)
+        for sampling in dict.fromkeys(one.sampling for one in asked):
+            indices = [index for index, one in enumerate(asked) if one.sampling == sampling]
+            prompts = [requests[index].args[0] for index in indices]
+            written = self._session.generate_all(prompts, sampling, self._checkpoint).texts
+            for index, text in zip(indices, written, strict=True):
+                texts[index] = asked[index].cut(text)
+        return texts
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a task asks of a text."""
+
+    sampling: Sampling
+    stops: tuple[str, ...]
+
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> "_Asked":
+        """By a task's ``generation_kwargs``, as lm-eval completes them."""
+        known = dict(normalize_gen_kwargs(options, DEFAULT_NEW_TOKENS))
+        stops, does_sample = known.pop("until"), known.pop("do_sample")
+        values: dict[str, Any] = {"temperature": 0.0}
+        values |= {ours: known.pop(theirs) for theirs, ours in _NAMES.items() if theirs in known}
+        if known:
+            raise error(
+                "evaluation-sampling",
+                f"the task asks for {', '.join(known)}, which does not exist here",
+                help="of generation_kwargs, max_gen_toks, until, do_sample, temperature, top_k and "
+                "top_p are known",
+            )
+        if does_sample and values["temperature"] == 0:
+            raise error(
+                "evaluation-sampling",
+                "the task asks for do_sample: true without a temperature, and lm-eval takes 0 "
+                "then, which draws nothing",
+                help="add temperature: 1.0 to its generation_kwargs, or leave do_sample out",
+            )
+        return cls(Sampling(**values), tuple(stops))
+
+    def cut(self, text: str) -> str:
+        for stop in self.stops:
             text = text.split(stop)[0] if stop else text
         return text

@@ -35,6 +35,18 @@ def kept_bytes(past: "transformers.Cache") -> int:
     return sum(layer.keys.nbytes + layer.values.nbytes for layer in kept)
 
 
+def shorten(past: "transformers.Cache", num_tokens: int) -> bool:
+    """Leave keys and values of the first tokens alone; whether that can be done.
+
+    A layer whose window has passed these tokens no longer has what they see.
+    """
+    for layer in past.layers:
+        if layer.is_sliding and layer.get_seq_length() >= layer.sliding_window:
+            return False
+    past.crop(num_tokens - past.get_seq_length())
+    return True
+
+
 def forward_from(model: nn.Module, input_ids: torch.Tensor, past: "transformers.Cache") -> object:
     """The model's output for ``input_ids`` (1, T), which follow the tokens that ``past`` holds."""
     name = _cache_argument(model)

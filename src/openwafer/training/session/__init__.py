@@ -5,12 +5,12 @@ from openwafer.training.methods.registered import RunConfig, load_config
 from openwafer.training.methods.sparsify import sparsify
 from openwafer.training.session.config_sections import MatmulPrecision, Precision, Weights
 from openwafer.training.session.following import follow
-from openwafer.training.session.opened_model import Sampling
 from openwafer.training.session.plan_table import show_plan
 from openwafer.training.session.run import TrainResult
 from openwafer.training.session.saved_model import ExportFormat
 from openwafer.training.session.session import Session
 from openwafer.training.session.systems import Systems
+from openwafer.training.session.writing import Sampling
 
 __all__ = [
     "Calibration",

@@ -4,7 +4,7 @@ Of all texts that are written, each gets a token whenever the model's layers pas
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,21 +16,21 @@ import torch
 import transformers
 from torch import nn
 
-from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError, counted, error
 from openwafer.training.data import Split, TokenDataset
 from openwafer.training.data.tokenizer import Tokenizer
-from openwafer.training.models.key_values import forward_from, kept_bytes, new_key_values
+from openwafer.training.models.key_values import (
+    forward_from,
+    kept_bytes,
+    new_key_values,
+    shorten,
+)
 from openwafer.training.models.loss import LOSS
 from openwafer.training.models.transformers_model import is_of_library
 from openwafer.training.session.config import RunConfig
-from openwafer.training.session.constrained import Constraint, Lines
-from openwafer.training.session.forward import (
-    forward_of,
-    generation_seed,
-    model_inputs,
-    require_writer,
-)
+from openwafer.training.session.constrained import Constraint
+from openwafer.training.session.forward import forward_of, model_inputs, require_writer
+from openwafer.training.session.writing import Sampling, Writing
 from openwafer.training.sparsity.packed_linear import multiplying_few_tokens
 from openwafer.training.sparsity.products import FewTokens
 from openwafer.training.store import Part
@@ -151,45 +151,6 @@ def evaluate(
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """How the next token is chosen.
-
-    Attributes:
-        max_new_tokens: most tokens written; the end of text ends earlier.
-        temperature: divides the logits; 0 takes the likeliest token.
-        top_k: chooses among so many likeliest tokens; ``None`` among all.
-        top_p: chooses among the fewest tokens whose probabilities add up to so much.
-        seed: of the draws.
-        constraint: what the text up to each line end has to meet, prompt and all; a line by which
-            it does not is drawn again. See :mod:`~openwafer.training.session.constrained`.
-    """
-
-    max_new_tokens: int = 128
-    temperature: float = 0.8
-    top_k: int | None = None
-    top_p: float = 1.0
-    seed: int = 0
-    constraint: Constraint | None = None
-
-    def __post_init__(self) -> None:
-        for name, is_drawn in (("temperature", self.temperature != 0), ("top_k", self.top_k != 1)):
-            if self.constraint is not None and not is_drawn:
-                raise InvalidFieldError(
-                    name,
-                    f"{getattr(self, name)} draws the same line again, and a constraint may "
-                    "refuse it",
-                )
-        for name, is_right, wanted in (
-            ("max_new_tokens", self.max_new_tokens >= 1, "at least 1"),
-            ("temperature", self.temperature >= 0, "at least 0"),
-            ("top_k", self.top_k is None or self.top_k >= 1, "at least 1"),
-            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
-        ):
-            if not is_right:
-                raise InvalidFieldError(name, f"expected {wanted}, found {getattr(self, name)}")
-
-
-@dataclass(frozen=True)
 class GeneratedTexts:
     """What a model wrote.
 
@@ -201,7 +162,7 @@ class GeneratedTexts:
         pass_read_bytes: that each pass read from disk.
         device_bytes_peak: most bytes on the device meanwhile; ``None`` where it does not tell.
         weight_bytes: of all weights.
-        num_redrawn: lines of each text that were drawn again.
+        num_refused: tokens of each text that its constraint refused; empty without one.
     """
 
     step: int
@@ -210,80 +171,7 @@ class GeneratedTexts:
     pass_read_bytes: tuple[int, ...]
     device_bytes_peak: int | None
     weight_bytes: int
-    num_redrawn: tuple[int, ...] = ()
-
-
-class Writing:
-    """Texts under way.
-
-    Args:
-        prompts: the tokens that each begins with, at least one.
-        sampling: how to choose; what a text draws does not depend on the others.
-        ends: tokens that end a text, and are no part of it.
-        lines: of each text, where the sampling has a constraint.
-
-    Attributes:
-        written: the tokens of each text after its prompt.
-    """
-
-    def __init__(
-        self,
-        prompts: Sequence[Sequence[int]],
-        sampling: Sampling,
-        ends: Collection[int] = (),
-        lines: Sequence[Lines] = (),
-    ) -> None:
-        self.written: list[list[int]] = [[] for _ in prompts]
-        self._prompts = prompts
-        self._sampling = sampling
-        self._ends = ends
-        self._under_way = set(range(len(prompts)))
-        self._generators = [
-            torch.Generator().manual_seed(generation_seed(sampling.seed, index))
-            for index in range(len(prompts))
-        ]
-        self._lines = lines
-
-    @property
-    def tokens(self) -> dict[int, list[int]]:
-        """All tokens so far of each text that has not ended, by the index of its prompt."""
-        return {
-            index: [*self._prompts[index], *self.written[index]]
-            for index in sorted(self._under_way)
-        }
-
-    def add(self, logits: Mapping[int, torch.Tensor]) -> None:
-        """Choose the next token of each text by its logits, (vocabulary,)."""
-        for index, scores in logits.items():
-            token = choose_token(scores, self._sampling, self._generators[index])
-            written = self.written[index]
-            is_at_end = token in self._ends
-            if not is_at_end:
-                written.append(token)
-            if self._lines:
-                lines = self._lines[index]
-                del written[lines.num_kept(written) :]
-                is_at_end = is_at_end or lines.is_stuck
-            if is_at_end or len(written) == self._sampling.max_new_tokens:
-                self._under_way.remove(index)
-
-
-def choose_token(logits: torch.Tensor, sampling: Sampling, generator: torch.Generator) -> int:
-    """One token by its logits, (vocabulary,)."""
-    if sampling.temperature == 0:
-        return int(logits.argmax())
-    # Differences from the highest, so that no temperature, however low, makes an infinity of it.
-    logits = (logits.double() - logits.max()).cpu() / sampling.temperature
-    if sampling.top_k is not None and sampling.top_k < logits.numel():
-        lowest_kept = logits.topk(sampling.top_k).values[-1]
-        logits = logits.masked_fill(logits < lowest_kept, -torch.inf)
-    probabilities = logits.softmax(0)
-    if sampling.top_p < 1:
-        falling, order = probabilities.sort(descending=True)
-        # The token that reaches top_p is kept, so that there is always one.
-        is_beyond = falling.cumsum(0) - falling >= sampling.top_p
-        probabilities = probabilities.index_fill(0, order[is_beyond], 0.0)
-    return int(torch.multinomial(probabilities, 1, generator=generator))
+    num_refused: tuple[int, ...] = ()
 
 
 def generate(
@@ -313,16 +201,14 @@ def generate(
     end = tokenizer.end_of_text_id
     begins = [tokenizer.encode(prompt) or [end] for prompt in prompts]
     _require_prompts(prompts, sampling.constraint)
-    constraint = sampling.constraint
-    lines = [Lines(constraint, tokenizer.decode, begin) for begin in begins if constraint]
-    writing = Writing(begins, sampling, {end, *_own_ends(opened.model)}, lines)
+    writing = Writing(begins, sampling, {end, *_own_ends(opened.model)}, tokenizer.decode)
     seconds: list[float] = []
     read_bytes: list[int] = []
     execution = opened.execution
     execution.flush()
     execution.device.reset_peak()
     with evaluating(opened.model), multiplying_few_tokens(opened.model) as sparse:
-        reading = Reading(opened, len(prompts), sparse)
+        reading = Reading(opened, sparse)
         while tokens := writing.tokens:
             start, read = time.perf_counter(), execution.store.traffic.read_bytes
             writing.add(reading.next_logits(tokens, sampling.max_new_tokens))
@@ -339,15 +225,14 @@ def generate(
         weight_bytes=sum(
             layout.part_bytes(Part.WEIGHTS) for layout in execution.store.layouts.values()
         ),
-        num_redrawn=tuple(of_text.num_redrawn for of_text in lines),
+        num_refused=writing.num_refused,
     )
 
 
 def _require_prompts(prompts: Sequence[str], constraint: Constraint | None) -> None:
-    """Raise ``prompt-constraint`` for a prompt whose whole lines break the constraint already."""
+    """Raise ``prompt-constraint`` for a prompt that breaks the constraint already."""
     for prompt in prompts:
-        whole = prompt[: prompt.rfind("\n") + 1]
-        if constraint is not None and whole and not constraint(whole):
+        if constraint is not None and not constraint(prompt):
             raise error(
                 "prompt-constraint",
                 f"no text that begins with {prompt!r:.60} meets the constraint",
@@ -370,39 +255,48 @@ class Reading:
 
     Args:
         opened: the model.
-        num_texts: texts.
         sparse: the weights that keep their patterns from token to token, if there is room.
     """
 
-    def __init__(self, opened: OpenedModel, num_texts: int, sparse: Sequence[FewTokens]) -> None:
+    def __init__(self, opened: OpenedModel, sparse: Sequence[FewTokens]) -> None:
         self._opened = opened
         self._sparse = sparse
         self._window = opened.config.batch.sequence_length
-        self._pasts = [new_key_values(opened.model) for _ in range(num_texts)]
-        self._has_room = False
+        self._pasts: dict[int, transformers.Cache | None] = {}
+        # The tokens whose keys and values a past holds.
+        self._read: dict[int, Sequence[int]] = {}
+        self._most_texts: int | None = None
 
     def next_logits(
         self, tokens: Mapping[int, Sequence[int]], num_new: int
     ) -> dict[int, torch.Tensor]:
-        """Logits of the next token of each text, (vocabulary,), after the tokens so far.
+        """Logits of the next token, (vocabulary,), of the first texts, as many as have room.
 
         Args:
-            tokens: of each text under way, by its index.
+            tokens: so far, of each text under way, by its index.
             num_new: most tokens that a text will have beside its prompt.
 
         Raises:
             OpenwaferError: ``generation-memory``.
         """
         found: dict[int, torch.Tensor] = {}
-        for group in self._groups(tokens):
+        self._let_go(set(self._pasts) - set(tokens))
+        for group in self._groups(dict(islice(tokens.items(), self._most_texts))):
             forwards = [partial(self._forward, index, tokens[index]) for index in group]
             # A second run would find the keys and values of the first.
             logits = self._opened.execution.evaluate(forwards, may_repeat=False)
             found |= zip(group, logits, strict=True)
-            if not self._has_room:
-                self._require_room(num_new)
-        self._has_room = True
+            if self._most_texts is None:
+                self._most_texts = self._texts_with_room(tokens, num_new)
+                self._let_go(list(tokens)[self._most_texts :])
+            if len(found) >= self._most_texts:
+                break
         return found
+
+    def _let_go(self, indices: Iterable[int]) -> None:
+        for index in indices:
+            self._pasts.pop(index, None)
+            self._read.pop(index, None)
 
     def _groups(self, tokens: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
         """Texts that pass together: with no more tokens than a training step, which is planned."""
@@ -420,24 +314,29 @@ class Reading:
             num_left -= num_new
         yield group
 
-    def _require_room(self, num_new: int) -> None:
-        """Refuse texts whose keys and values outgrow the device; those of some tell of all."""
+    def _texts_with_room(self, tokens: Mapping[int, Sequence[int]], num_new: int) -> int:
+        """How many texts may be under way at a time, by the keys and values of the first ones."""
+        filled = [past for past in self._pasts.values() if past and past.get_seq_length()]
+        token_bytes = max((kept_bytes(past) // past.get_seq_length() for past in filled), default=0)
+        most_tokens = min(max(map(len, tokens.values())) + num_new, self._window)
+        text_bytes = token_bytes * most_tokens
+        # Of a device without a cap, the host's memory is what there is to know.
         room_bytes = self._opened.room_bytes
-        needed = 0
-        filled = [past for past in self._pasts if past is not None and past.get_seq_length()]
-        for past in filled:
-            num_tokens = past.get_seq_length()
-            most_tokens = min(num_tokens + num_new, self._window)
-            needed += kept_bytes(past) * most_tokens // num_tokens
-        needed = needed * len(self._pasts) // max(len(filled), 1)
-        if room_bytes is not None and needed > room_bytes:
+        if room_bytes is None:
+            room_bytes = max(psutil.virtual_memory().available // FREE_PARTS, text_bytes)
+        if text_bytes > room_bytes:
             raise error(
                 "generation-memory",
-                f"keys and values of {len(self._pasts)} texts will take {needed:,} bytes, and the "
-                f"device has {max(room_bytes, 0):,} bytes beside the weights",
-                help="write fewer texts at a time, or shorter ones, or raise device_memory",
+                f"keys and values of a text will take {text_bytes:,} bytes, and the device has "
+                f"{max(room_bytes, 0):,} bytes beside the weights",
+                help="write shorter texts, or raise device_memory",
             )
-        self._keep_patterns(None if room_bytes is None else room_bytes - needed)
+        most_texts = room_bytes // text_bytes if text_bytes else len(tokens)
+        needed = min(most_texts, len(tokens)) * text_bytes
+        self._keep_patterns(
+            None if self._opened.room_bytes is None else self._opened.room_bytes - needed
+        )
+        return most_texts
 
     def _keep_patterns(self, room_bytes: int | None) -> None:
         """Keep the patterns of all sparse weights if they fit, from the next pass on."""
@@ -448,10 +347,21 @@ class Reading:
             weight.keeps_pattern = has_room
 
     def _past(self, index: int, tokens: Sequence[int]) -> transformers.Cache | None:
-        """Keys and values of a text; none of tokens that have been taken back."""
-        past = self._pasts[index]
-        if past is not None and past.get_seq_length() >= len(tokens):
+        """Keys and values of tokens that a text begins with, without its last one."""
+        past, read = self._pasts.get(index), self._read.get(index, ())
+        if index not in self._pasts:
             past = self._pasts[index] = new_key_values(self._opened.model)
+        if past is None:
+            return None
+        pairs = enumerate(zip(read, tokens[:-1], strict=False))
+        num_same = next(
+            (at for at, (was, now) in pairs if was != now), min(len(read), len(tokens) - 1)
+        )
+        if num_same < len(read):
+            # Tokens have been taken back.
+            if not shorten(past, num_same):
+                past, num_same = new_key_values(self._opened.model), 0
+            self._pasts[index], self._read[index] = past, tokens[:num_same]
         return past
 
     def _forward(self, index: int, tokens: Sequence[int]) -> torch.Tensor:
@@ -466,6 +376,7 @@ class Reading:
             output = self._opened.model(input_ids=input_ids)
         else:
             output = forward_from(self._opened.model, input_ids, past)
+            self._read[index] = tokens
             if past.get_seq_length() != len(tokens):
                 # The model takes a cache and fills none.
                 self._pasts[index] = None

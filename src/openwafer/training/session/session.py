@@ -30,7 +30,6 @@ from openwafer.training.session.matmul_precision import multiplying
 from openwafer.training.session.opened_model import (
     GeneratedTexts,
     OpenedModel,
-    Sampling,
     check_evaluation,
     evaluate,
     generate,
@@ -61,6 +60,7 @@ from openwafer.training.session.systems import (
     require_alone,
     require_work_for_all,
 )
+from openwafer.training.session.writing import Sampling
 from openwafer.training.store import StoreOptions
 from openwafer.training.store.checkpoint import being_read
 from openwafer.training.stream.assemble import Planned
