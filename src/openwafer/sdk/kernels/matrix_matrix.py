@@ -43,9 +43,10 @@ _MOST_PANELS: Final = 64
 """Of a PE that a plan tries."""
 _MAIN_CYCLES: Final = 74
 """Of the first task's instructions: routes are set, and transfers begin both ways."""
-_PANEL_CYCLES: Final = 117
-"""Of the instructions of three tasks for a panel: two that note its halves, and one that begins
-the next panel's transfers, without the product."""
+_ARRIVED_CYCLES: Final = (39, 37)
+"""Of the instructions of the two tasks that note a panel's halves."""
+_NEXT_CYCLES: Final = 51
+"""Of those of the task that multiplies: the next panel's transfers begin, and its addresses."""
 
 
 @dataclass(frozen=True)
@@ -107,18 +108,21 @@ class GemmPlan:
     def cycles(self) -> int:
         """Predicted cycles: the first panels arrive, and then all are multiplied.
 
-        Beats of a PE are those of its products, of the words that it receives and of its own ones.
+        A PE does a beat a cycle, and its products go first, so words of the next two panels come
+        in the cycles that products and instructions leave. A panel takes as long as those, or as
+        all beats of the PE that sends both panels while it receives them like all others.
         """
-        timing = GENERATIONS[self.arch].timing
-        of_tasks = _PANEL_CYCLES + 3 * timing.switch_cycles
-        of_panel = self.product.cycles(self.arch) + self.words + of_tasks
-        own_a, own_b = self.tile[0] / self.columns, self.tile[1] / self.rows
-        sent = self.words * (own_a + own_b) / sum(self.tile)
+        timing, product = GENERATIONS[self.arch].timing, self.product
+        # The second task could run when the first one began.
+        switches = 2 * timing.switch_cycles + timing.wavelet_switch_cycles
+        multiplied = product.cycles(self.arch) + sum(_ARRIVED_CYCLES) + _NEXT_CYCLES + switches
+        last = timing.task_cycles + _ARRIVED_CYCLES[1] + timing.switch_cycles
+        moved = product.peak_cycles(self.arch) + 2 * self.words + last
         hops = timing.hop_cycles * (self.rows + self.columns)
         front = FRONT_BYTES // self.precision.sums.itemsize
         zeros = zeros_cycles(front + self.tile[0] * self.tile[1], self.precision, self.arch)
-        begin = LOOK_CYCLES + _MAIN_CYCLES + zeros + hops
-        return round(begin + self.num_panels * (sent + of_panel))
+        begin = LOOK_CYCLES + _MAIN_CYCLES + zeros + hops + self.words
+        return round(begin + self.num_panels * max(multiplied, moved))
 
     @property
     def share_of_peak(self) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import (
@@ -108,7 +108,11 @@ class GemvPlan:
         late = start_delay(self.columns, self.arch) if is_staggered else 0
         # Sums are set to zero while x arrives, and both take beats.
         front = FRONT_BYTES // self.precision.sums.itemsize
-        phases = sent + zeros_cycles(front + rows, self.precision, self.arch)
+        zeros = zeros_cycles(front + rows, self.precision, self.arch)
+        timing = GENERATIONS[self.arch].timing
+        # Where x is there before they are zero, its task follows another one.
+        is_busy = zeros > timing.hop_cycles * (num_across - 1)
+        phases = sent + zeros + (timing.switch_cycles - timing.task_cycles) * is_busy
         phases += self.product.cycles(self.arch) + summed + late
         around = sum(transfer_cycles(n, self.arch) for n in (BROADCAST_CYCLES, REDUCE_CYCLES))
         return round(LOOK_CYCLES + phases + around)

@@ -23,6 +23,10 @@ _STEP: Final = 16
 """Columns of A for whose factors ``<kernels/product/pe>`` waits at once."""
 _LOOP_CYCLES: Final = 7
 """Of the loop over columns of B, beside its iterations."""
+_COLUMN_INSTRUCTIONS: Final = 14
+"""Of that loop's body beside three for each factor, as the compiler counts them."""
+_MOST_WRITTEN_OUT: Final = 150
+"""Instructions of all turns of a loop that the compiler writes out."""
 FRONT_BYTES: Final = 4
 """In front of sums, so that their reads do not take turns with those of A."""
 
@@ -60,9 +64,16 @@ class Product:
         if rest:
             pauses += 3 + timing.drain_cycles + (latency - 1 if steps else 0)
         # Three registers are loaded, and the descriptor of the sums is moved on.
-        of_column = self.inner * (operation + 1) + pauses + 3 + 5 + timing.loop_cycles
+        of_column = self.inner * (operation + 1) + pauses + 3 + 5
         others = 0 if self.precision is Precision.F32 else 2
-        return 2 * DESCRIPTOR_CYCLES + 1 + others + _LOOP_CYCLES + self.columns * of_column
+        loop = 0 if self._is_written_out else _LOOP_CYCLES + self.columns * timing.loop_cycles
+        return 2 * DESCRIPTOR_CYCLES + 1 + others + loop + self.columns * of_column
+
+    @property
+    def _is_written_out(self) -> bool:
+        """Whether the compiler makes no loop of a few short columns of B."""
+        num_instructions = self.columns * (_COLUMN_INSTRUCTIONS + 3 * self.inner)
+        return self.inner < _STEP and num_instructions <= _MOST_WRITTEN_OUT
 
     def peak_cycles(self, arch: Arch) -> float:
         """Cycles of its multiply-adds alone at the most that the datapath does."""

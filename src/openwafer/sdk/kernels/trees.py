@@ -9,11 +9,13 @@ longer, the farthest PE's message may be what the sum waits for.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.pace import load_cycles
 
 
 class Shape(StrEnum):
@@ -88,9 +90,9 @@ class Tree:
             case Shape.CHAIN:
                 return num_words + distance + step * (num_pes - 1)
             case Shape.TREE:
-                depth = self.num_additions(num_pes)
-                energy = num_words * num_pes * depth / (2 * (num_pes - 1))
-                return max(num_words * depth, energy + distance) + step * depth
+                again = load_cycles(3, timing.load_latency) + timing.beat_cycles - 1
+                line = _Line(num_words, hop, step, again)
+                return _begin_of_last(num_pes, line, is_first=True) + num_words
             case Shape.TWO_PHASE:
                 # Of one group, or of groups of one PE, there is only one phase.
                 phases = (min(self.group, num_pes) > 1) + (self.group < num_pes)
@@ -99,6 +101,34 @@ class Tree:
     def most_elements(self, num_pes: int, length: int) -> int:
         """Elements of the longest operation of a PE."""
         return length * (num_pes - 1 if self.shape is Shape.STAR else self.num_additions(num_pes))
+
+
+class _Line(NamedTuple):
+    """Of a line: wavelets of a message, and cycles of a hop, of a PE that adds on the way, and
+    from a PE's last word of one operation to its first one of the next."""
+
+    words: int
+    hop: int
+    step: int
+    again: int
+
+
+@lru_cache(maxsize=4096)
+def _begin_of_last(num_pes: int, line: _Line, *, is_first: bool = False) -> int:
+    """When the first of some PEs that add up by halves takes the first word of its last message.
+
+    It takes messages one after another, of 1, 2, 4 and so on PEs, each when it comes. The first PE
+    of the line has one operation for all of them; another one has a second one for the last
+    message, which it sends on as it comes.
+    """
+    begin = free = 0
+    for distance in (1 << bit for bit in range((num_pes - 1).bit_length())):
+        others = min(distance, num_pes - distance)
+        comes = _begin_of_last(others, line) + line.hop * distance + line.step
+        is_another = not is_first and distance > 1 and 2 * distance >= num_pes
+        begin = max(comes, free + line.again * is_another)
+        free = begin + line.words
+    return begin
 
 
 def best_tree(
