@@ -102,13 +102,15 @@ def differing(found: TrainResult, expected: TrainResult, rel: float = 0.0) -> li
 def test_a_run_on_the_fabric_has_the_weights_of_one_on_the_cpu(
     data: TinyData, tmp_path: Path
 ) -> None:
-    config, told = config_of(data, tmp_path / "a"), StringIO()
+    batch = BatchConfig(size=4, sequence_length=12, micro_batches=2)
+    sparse: dict[str, Any] = {"sparsity": 0.5, "batch": batch}
+    config, told = config_of(data, tmp_path / "a", **sparse), StringIO()
     result = Session(config, console=Console(file=told, width=200)).train()
-    expected = train_quietly(on_cpu(config_of(data, tmp_path / "b")))
+    expected = train_quietly(on_cpu(config_of(data, tmp_path / "b", **sparse)))
     assert result.loss == pytest.approx(expected.loss, rel=1e-4)
     assert differing(result, expected, 1e-2) == []
-    assert re.search(r"head +gradient +2 ", told.getvalue())
-    assert "computed on the host: embedding 2" in told.getvalue()
+    assert re.search(r"head +gradient +4 ", told.getvalue())
+    assert "computed on the host: embedding 4" in told.getvalue()
     kept = load_run(tmp_path / "a/tiny").fabric
     assert kept is not None
     assert kept.cycles_of("head", "delta") > 0

@@ -56,9 +56,10 @@ def loss_and_gradients(
     return loss, {name: before[name] - one.detach() for name, one in model.named_parameters()}
 
 
-def test_a_step_is_torchs_and_only_losses_leave_the_wafer() -> None:
+@pytest.mark.parametrize("activations", [Activations.KEEP, Activations.RECOMPUTE])
+def test_a_step_is_torchs_and_only_losses_leave_the_wafer(activations: Activations) -> None:
     fabric = Fabric(FabricOptions(rows=2, columns=1))
-    loss, gradients = loss_and_gradients(fabric)
+    loss, gradients = loss_and_gradients(fabric, activations=activations)
     expected, of_torch = loss_and_gradients(None)
     assert loss == pytest.approx(expected, rel=1e-5)
     for name, gradient in gradients.items():

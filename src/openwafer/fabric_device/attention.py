@@ -8,9 +8,9 @@ from torch import Tensor
 
 from openwafer.fabric_device.arrangement import Arrangement
 from openwafer.fabric_device.linear import Wafers
-from openwafer.fabric_device.on_wafer import OnWafer, at_rest, gradient_rested
+from openwafer.fabric_device.on_wafer import OnWafer, at_rest, gradient_rested, kept
 from openwafer.fabric_device.selection import added_back, selected
-from openwafer.fabric_device.wafer import Held, Wafer, room_of
+from openwafer.fabric_device.wafer import Held, Wafer
 from openwafer.sdk.kernels.resident_plan import Activation, Attended, Heads
 
 _SCALE_ERROR: Final = 1e-6
@@ -98,22 +98,22 @@ class _Attention(torch.autograd.Function):
             rests = [call.of_queries(one) for one in (query, key, value)]
             made = wafer.resident.attention(*(one.activation for one in rests))
             out = OnWafer.of(wafer.made(made.out), _lying(query.shape))
-        ctx.call, ctx.kept = call, made.kept
-        ctx.save_for_backward(query, key, value, out, room_of(wafer, made.kept))
+        ctx.call = call
+        ctx.save_for_backward(query, key, value, out, *kept(wafer, made.kept))
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        *given, out, _room = ctx.saved_tensors
+        *given, out, numbers = ctx.saved_tensors
         call: _Call = ctx.call
         wafer, lies = call.wafer, _lying(out.shape)
         with wafer.account.inside(call.layer):
             call.wafers.attend(wafer, call.heads)
-            dout, kept = gradient_rested(gradient, wafer, lies), at_rest(out, wafer, lies)
+            dout, result = gradient_rested(gradient, wafer, lies), at_rest(out, wafer, lies)
             q, k, v = (call.of_queries(one) for one in given)
             found = wafer.resident.attention_delta(
                 (q.activation, k.activation, v.activation),
-                Attended(kept.activation, ctx.kept),
+                Attended(result.activation, numbers.rest.activation),
                 dout.activation,
             )
             gradients = map(call.gradient, found, [one.shape for one in given])

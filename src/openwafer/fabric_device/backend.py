@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.fabric_device.attention import attention
 from openwafer.fabric_device.embedding import embedding, is_plain
-from openwafer.fabric_device.linear import StreamedPacked, put, streamed_linear
+from openwafer.fabric_device.linear import StreamedPacked, multiplying, put, streamed_linear
 from openwafer.fabric_device.loss import cross_entropy
 from openwafer.fabric_device.norm import layer_norm, norm_of, rms_norm
 from openwafer.fabric_device.wafer import Account, Wafer, num_tokens
@@ -115,11 +115,16 @@ class Fabric:
         """See :class:`~openwafer.training.stream.device.layer_backend.LayerBackend`."""
         if self._is_left_to_host(layer):
             return _OnHost(self.account)
-        for name, part in module.named_modules():
-            self._check(f"{layer}.{name}" if name else layer, part)
+        parts = {
+            f"{layer}.{name}" if name else layer: part for name, part in module.named_modules()
+        }
+        for name, part in parts.items():
+            self._check(name, part)
         if self.num_tokens is not None:
             self._plan(self.num_tokens)
-        return _OnFabric(self, layer, module)
+        packed = {name: part for name, part in parts.items() if isinstance(part, PackedLinear)}
+        products = tuple(StreamedPacked(self, name, part) for name, part in packed.items())
+        return _OnFabric(self, layer, module, products)
 
     def expect(self, layers: Sequence[str]) -> None:
         """See :class:`~openwafer.training.stream.device.layer_backend.LayerBackend`.
@@ -284,8 +289,6 @@ class Fabric:
             self.widen(max(module.in_features, module.out_features))
             if module.weight.dtype != torch.float32:
                 raise not_computed(name, module, f"weights of {module.weight.dtype}")
-            if isinstance(module, PackedLinear):
-                module.other_product = StreamedPacked(self, name, module)
         elif isinstance(module, nn.RMSNorm | nn.LayerNorm):
             self._check_norm(name, module)
         elif isinstance(module, nn.Embedding):
@@ -406,11 +409,19 @@ class _OnHost:
 
 @dataclass
 class _OnFabric:
-    """Has a layer's own forward run, whose functions are computed on the wafer."""
+    """Has a layer's own forward run, whose functions are computed on the wafer.
+
+    Attributes:
+        backend: of the device.
+        layer: its name.
+        module: it.
+        products: of the sparse weights in it.
+    """
 
     backend: Fabric
     layer: str
     module: nn.Module
+    products: tuple[StreamedPacked, ...]
 
     def forward(self, call: LayerCall) -> Any:
         """See :class:`LayerKernel`."""
@@ -424,7 +435,11 @@ class _OnFabric:
 
         _check_call(call)
         args, kwargs = pytree.tree_map(enter, (tuple(call.args), dict(call.kwargs)))
-        with backend.account.inside(self.layer, self._refusal), _Streaming(backend):
+        with (
+            backend.account.inside(self.layer, self._refusal),
+            multiplying(self.products),
+            _Streaming(backend),
+        ):
             return call.function(*args, **kwargs)
 
     recompute = forward

@@ -1,5 +1,7 @@
 """Linear layers for autograd: weights stream in, and their gradients out."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, Self
@@ -209,6 +211,22 @@ class StreamedPacked:
         if known is None or known.plan != plan or not torch.equal(known.packed, packed):
             known = self._known = _Kept.of(self.module, packed, plan, has_bias=has_bias)
         return known
+
+
+@contextmanager
+def multiplying(products: Sequence[StreamedPacked]) -> Iterator[None]:
+    """Context in which products take the place of those of their modules.
+
+    A pass of several micro-batches puts modules back as they were before it, so none is left there.
+    """
+    before = [product.module.other_product for product in products]
+    for product in products:
+        product.module.other_product = product
+    try:
+        yield
+    finally:
+        for product, other in zip(products, before, strict=True):
+            product.module.other_product = other
 
 
 class _Linear(torch.autograd.Function):

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.fabric_device.linear import Wafers, put
-from openwafer.fabric_device.on_wafer import OnWafer, gradient_rested, rested
-from openwafer.fabric_device.wafer import Wafer, room_of
-from openwafer.sdk.kernels.resident_plan import Norm
+from openwafer.fabric_device.on_wafer import OnWafer, gradient_rested, kept, rested
+from openwafer.fabric_device.wafer import Wafer
+from openwafer.sdk.kernels.resident_plan import Norm, Normalised
 
 
 def norm_of(module: nn.RMSNorm | nn.LayerNorm) -> Norm | None:
@@ -79,16 +79,18 @@ class _Norm(torch.autograd.Function):
             given = rested(x, wafer)
             made = wafer.resident.normalise(given.activation, scales)
             y = OnWafer.of(wafer.made(made.y), x.shape)
-        ctx.layer, ctx.wafer, ctx.made = layer, wafer, made
-        ctx.save_for_backward(room_of(wafer, made.normal, made.scales, made.roots))
+        ctx.layer, ctx.wafer, ctx.y = layer, wafer, made.y
+        ctx.save_for_backward(*kept(wafer, made.normal, made.scales, made.roots))
         return y
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         wafer: Wafer = ctx.wafer
-        _room = ctx.saved_tensors
+        # Held until the end: of what is computed again nobody else does.
+        held = ctx.saved_tensors
+        made = Normalised(ctx.y, *(one.rest.activation for one in held))
         dy = gradient_rested(gradient, wafer)
         with wafer.account.inside(ctx.layer):
-            dx, of_numbers = wafer.resident.normalise_delta(ctx.made, dy.activation)
-            made = OnWafer.of(wafer.made(dx, has_zeros=True), gradient.shape)
-        return None, None, made, *map(torch.from_numpy, of_numbers)
+            dx, of_numbers = wafer.resident.normalise_delta(made, dy.activation)
+            of_x = OnWafer.of(wafer.made(dx, has_zeros=True), gradient.shape)
+        return None, None, of_x, *map(torch.from_numpy, of_numbers)

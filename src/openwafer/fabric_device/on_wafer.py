@@ -1,6 +1,7 @@
 """Tensors whose values are on the wafer until torch's code reads them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -100,6 +101,17 @@ class OnWafer(torch.Tensor):
 
         args, kwargs = pytree.tree_map(read, (tuple(args), named))
         return func(*args, **kwargs)
+
+
+def kept(wafer: Wafer, *activations: Activation) -> tuple[OnWafer, ...]:
+    """Tensors without values that stand for what a forward keeps beside its operands.
+
+    They are to be saved for the backward, which takes what is kept from those that it is given: a
+    layer that is computed again has kept it elsewhere, and the first room is given back.
+    """
+    without = (replace(one, features=0) for one in activations)
+    rests = [Held(wafer, one, has_zeros=False) for one in without]
+    return tuple(OnWafer.of(rest, rest.plain.shape) for rest in rests)
 
 
 def _read(tensor: OnWafer, name: str) -> torch.Tensor:

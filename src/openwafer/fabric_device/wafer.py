@@ -161,18 +161,6 @@ class Held:
             self.plain.numpy()[...] = values.T
 
 
-def room_of(wafer: "Wafer", *activations: Activation) -> torch.Tensor:
-    """An empty tensor that stands for activations without one.
-
-    Their room is given back when nothing refers to it. So it is to be saved for the backward:
-    autograd frees it behind that, also where the loss is kept.
-    """
-    stands_for = torch.empty(0)
-    for activation in activations:
-        finalize(stands_for, wafer.resident.release, activation)
-    return stands_for
-
-
 class Wafer:
     """A resident program for so many tokens.
 
