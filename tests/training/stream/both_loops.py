@@ -21,6 +21,7 @@ from openwafer.training.stream.assemble import (
     assemble,
     plan_run,
 )
+from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.execute.execution import Execution, StreamedExecution
 from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.placement import HostBudget, StoreTier, place
@@ -115,6 +116,7 @@ class StreamedRun:
     run: Run
     planned: Planned
     folder: Path | None = None
+    device: Device | None = None
     losses: list[float] = field(default_factory=list)
     unplanned: list[str] = field(default_factory=list)
 
@@ -122,7 +124,7 @@ class StreamedRun:
         self.model = self.run.build()
         self.optimizer = self.run.optimize(self.model)
         self.updater = Updater(self.optimizer, self.model)
-        device = self.planned.given.make_device()
+        device = self.device or self.planned.given.make_device()
         fresh = replace(self.planned, updater=self.updater, device=device)
         self.execution: Execution = assemble(self.model, fresh, folder=self.folder)
         self._gradients = StepGradients(is_clipped=True, is_scaled=False)

@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models.reference_gpt import GptConfig
 from openwafer.training.plan_record import Activations
+from openwafer.training.stream.assemble import Planned
 from openwafer.training.stream.device.cuda import RING, CudaDevice, PinnedRing, RingShape
 from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.execute.resident import DeviceResidentExecution
@@ -142,6 +143,12 @@ def plain_parameters(*, clips: bool) -> Parameters:
     return train_on_gpu(gpu_run(clips=clips))
 
 
+@cache
+def planned_on_gpu(prefetch_layers: int | None, policy: Activations, *, clips: bool) -> Planned:
+    options = replace(ON_GPU, prefetch_layers=prefetch_layers, default_activations=policy)
+    return plan(gpu_run(clips=clips), options)
+
+
 @pytest.mark.usefixtures("repeatable_attention")
 @pytest.mark.parametrize("clips", [False, True])
 @pytest.mark.parametrize("policy", Activations)
@@ -151,8 +158,7 @@ def test_parameters_are_those_of_the_plain_loop(
     tier: StoreTier, prefetch_layers: int | None, policy: Activations, clips: bool, tmp_path: Path
 ) -> None:
     run = gpu_run(clips=clips)
-    options = replace(ON_GPU, prefetch_layers=prefetch_layers, default_activations=policy)
-    planned = on_tier(plan(run, options), tier, HOST_BYTES[tier])
+    planned = on_tier(planned_on_gpu(prefetch_layers, policy, clips=clips), tier, HOST_BYTES[tier])
     streamed = train_streamed(run, planned, folder=tmp_path / "store")
     found = streamed.parameters()
     streamed.close()

@@ -142,9 +142,9 @@ class CopyLane:
     Copies are made one after the other. Where they go is dense.
     """
 
-    def __init__(self, name: str, torch_device: torch.device) -> None:
+    def __init__(self, name: str, torch_device: torch.device, shape: RingShape = RING) -> None:
         self._stream = torch.cuda.Stream(torch_device)
-        self._ring = PinnedRing(RING)
+        self._ring = PinnedRing(shape)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"copy-{name}")
 
     def upload(
@@ -182,7 +182,7 @@ class CopyLane:
             source = held.pop()
             origin = _flat_bytes(laid_out_like(source, destination))
             for piece in self._ring.pieces(origin.numel()):
-                if len(under_way) == RING.num_chunks:
+                if len(under_way) == self._ring.shape.num_chunks:
                     self._land(under_way.popleft(), target)
                 staged = self._ring.claim(piece)
                 staged.copy_(origin[piece.start : piece.end], non_blocking=True)
