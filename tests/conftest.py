@@ -72,7 +72,6 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None
 
 def pytest_collection_finish() -> None:
     gc.freeze()
-    gc.set_threshold(50_000, 10, 10)
     gc.enable()
 
 
