@@ -33,6 +33,7 @@ STREAM = (
 FAST = (
     *("tests/ground", "tests/csl", "tests/sdk/fabric/test_one_unit.py", "tests/planning/laws"),
     *("tests/training/test_torch_private.py", "tests/training/store"),
+    "tests/training/stream_cuda/test_device_resident.py",
     *(f"tests/training/stream/test_{name}.py" for name in STREAM),
 )
 TOOLS = ("pytest>=9.0", "pytest-xdist>=3.6", "hypothesis>=6.120")

@@ -128,7 +128,7 @@ def hyper_parameters(group: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in group.items() if name not in ("params", "param_names")}
 
 
-def _make_first_states(optimizer: Optimizer) -> None:
+def make_first_states(optimizer: Optimizer) -> None:
     """Give parameters with a gradient the states that torch's Adagrad makes of them.
 
     It makes them when it is constructed, and in torch 2.11 at no other time.
@@ -161,7 +161,7 @@ def take_step(optimizer: Optimizer) -> None:
     """The step itself, without the hooks that torch calls around it."""
     step = type(optimizer).step
     inner = step.__wrapped__ if getattr(step, "hooked", False) else step  # type: ignore[attr-defined]
-    _make_first_states(optimizer)
+    make_first_states(optimizer)
     _preinitialize(optimizer)
     with torch.no_grad():
         inner(optimizer)

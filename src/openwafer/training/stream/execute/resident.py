@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from openwafer.training.store.layout import Part, state_name
 from openwafer.training.store.parameter_store import Loan, ParameterStore
 from openwafer.training.store.record_access import Arrays, LentParts
-from openwafer.training.store.update_rules.own_step import STEP
+from openwafer.training.store.update_rules.own_step import STEP, make_first_states
 from openwafer.training.store.update_rules.update_pass import AVERAGE
 from openwafer.training.stream.device.device import ALWAYS_METERED, brought
 from openwafer.training.stream.execute.arriving_gradients import GradientWatchers, MicroBatchWatcher
@@ -207,6 +207,7 @@ class DeviceResidentExecution(ResidentExecution):
                 for gradient in gradients.values():
                     gradient.mul_(coefficient)
             for optimizer in self.updater.optimizers:
+                make_first_states(optimizer)
                 optimizer.step()
             for name in filter(self.updater.trains, gradients):
                 count = self.updater.counts.num_updates.get(name, 0)
