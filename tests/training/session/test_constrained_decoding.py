@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from openwafer.diagnostics import OpenwaferError
-from openwafer.training.session import Sampling, Session
+from openwafer.training.session import Sampling
 from openwafer.training.session.constrained import (
     Constraint,
     can_become_python,
@@ -18,7 +17,6 @@ from openwafer.training.session.constrained import (
     whole_program,
 )
 from openwafer.training.session.writing import MOST_DEAD_ENDS, Decoded, Writing
-from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
 
 DRAWN = Sampling(max_new_tokens=40, temperature=1.0, seed=3)
 BEGINNINGS = (
@@ -157,16 +155,3 @@ def test_text_of_one_token_more_is_that_of_all_tokens() -> None:
     for number, token in enumerate(tokens[1:], start=2):
         decoded.append(token)
         assert decoded.text == decode(tokens[:number]).removesuffix("\ufffd")
-
-
-@pytest.fixture(scope="module")
-def run(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = replace(tiny_config(data, tmp_path_factory.mktemp("texts")), model=GPT, steps=1)
-    return Session(config, console=quiet()).train().folder
-
-
-def test_a_prompt_that_breaks_the_constraint_is_told(run: Path) -> None:
-    with pytest.raises(OpenwaferError, match=r"no text that begins with 'x = 1\]' meets"):
-        Session(run, console=quiet()).generate(
-            "x = 1]", replace(DRAWN, constraint=can_become_python)
-        )

@@ -8,6 +8,7 @@ import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session import Sampling, Session, load_config
+from openwafer.training.session.constrained import can_become_python
 from openwafer.training.session.opened_model import (
     OpenedModel,
     Reading,
@@ -87,3 +88,8 @@ def test_a_text_whose_keys_and_values_outgrow_the_device_is_refused(opened: Open
     wanted = r"keys and values of a text will take [\d,]+ bytes, and the device has 100 bytes"
     with pytest.raises(OpenwaferError, match=wanted):
         generate(with_room(opened, 100), PROMPTS, Sampling(6))
+
+
+def test_a_prompt_that_breaks_the_constraint_is_told(opened: OpenedModel) -> None:
+    with pytest.raises(OpenwaferError, match=r"no text that begins with 'x = 1\]' meets"):
+        generate(opened, ["x = 1]"], Sampling(6, constraint=can_become_python))

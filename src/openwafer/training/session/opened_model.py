@@ -157,8 +157,8 @@ class GeneratedTexts:
     Attributes:
         step: training steps behind the model.
         texts: one a prompt, which is not repeated.
-        pass_seconds: time of each pass, which gives a token to every text that has not ended; the
-            first reads the prompts.
+        pass_seconds: time of each pass, which gives a token to every text that is under way; its
+            first one reads a text's prompt.
         pass_read_bytes: that each pass read from disk.
         device_bytes_peak: most bytes on the device meanwhile; ``None`` where it does not tell.
         weight_bytes: of all weights.
