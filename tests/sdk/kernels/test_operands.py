@@ -41,6 +41,18 @@ def test_a_list_is_refused_by_its_name(name: str) -> None:
         given[first] = np.ones(1, np.float32)  # type: ignore[assignment]
 
 
+def test_a_mask_is_refused_and_not_left_out() -> None:
+    x = np.ma.array([1, 2], np.float32, mask=[True, False])
+    with pytest.raises(OpenwaferError, match="x has a mask, which no kernel knows"):
+        kernels.nrm2(x, (1, 1))
+
+
+@pytest.mark.parametrize("size", [2, (2,), (2, 2, 2), (2.0, 2), ("2", 2), (True, 2)])
+def test_a_size_is_rows_and_columns(size: Any) -> None:
+    with pytest.raises(OpenwaferError, match="rows and columns of PEs"):
+        kernels.nrm2(np.ones(4, np.float32), size)
+
+
 def test_all_kernels_are_looked_at() -> None:
     assert {"gemv", "lu", "stencil", "spmv", "GemvPlan.run", "SolverPlan.run"} <= KERNELS.keys()
 

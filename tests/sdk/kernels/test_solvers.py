@@ -214,3 +214,17 @@ def test_fluxes_of_other_shapes_are_refused() -> None:
     given_ = fluxes_of((2, 3, 4), 1)
     with pytest.raises(OpenwaferError, match=r"between_rows has the shape \(2, 3, 4\)"):
         Fluxes(given_.storage, given_.between_columns, given_.between_layers, given_.storage)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (np.nan, "2 of the 2 values of the right side are infinite or no numbers"),
+        (1e30, "the sum of the squares of the right side is 2e\\+60; float32 holds"),
+        (1e-30, "the sum of the squares of the right side is 2e-60; float32 holds"),
+    ],
+)
+def test_right_sides_that_have_no_norm_are_refused(number: float, words: str) -> None:
+    one = Stencil({(0, 0, 0): 2.0})
+    with pytest.raises(OpenwaferError, match=words):
+        kernels.conjugate_gradients(one, np.full((1, 1, 2), number, np.float32), 2)

@@ -100,8 +100,16 @@ def check_rectangle(rows: int, columns: int, arch: Arch) -> None:
     """Refuse a rectangle that the fabric has no room for.
 
     Raises:
-        OpenwaferError: it is empty, or too large.
+        OpenwaferError: it is empty, or too large, or its sides are no integers.
     """
+    if any(
+        isinstance(one, bool) or not isinstance(one, int | np.integer) for one in (rows, columns)
+    ):
+        raise error(
+            "kernel-rectangle",
+            f"rows and columns of PEs are {rows!r} and {columns!r}",
+            help="give two integers, as in (4, 4)",
+        )
     width, height = (
         have - margin for have, margin in zip(GENERATIONS[arch].max_fabric, MARGIN, strict=True)
     )

@@ -14,6 +14,7 @@ from openwafer.sdk.kernels.operands import takes_arrays
 from openwafer.sdk.kernels.precision import Precision, gamma
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
+    check_finite,
     check_memory,
     check_operand,
     check_rectangle,
@@ -109,6 +110,7 @@ class Fluxes:
             wanted[name] = tuple(n - (axis == other) for other, n in enumerate(shape))
         for name, one in wanted.items():
             check_operand(name, getattr(self, name), one, Precision.F32)
+            check_finite(name, getattr(self, name))
 
     def faces(self, axis: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Conductances of each cell to the ones before and behind along an axis, 0 at the rim."""
@@ -302,6 +304,16 @@ def _check_given(plan: SolverPlan, given: NDArray[Any]) -> None:
             help="convert it, as in values.astype(np.float32)",
         )
     check_operand(name, given, plan.shape, Precision.F32)
+    check_finite(name, given)
+    squares = float(np.square(given.astype(np.float64)).sum())
+    least, most = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+    if squares and not least <= squares <= most:
+        raise error(
+            "kernel-range",
+            f"the sum of the squares of {name} is {squares:.3g}; float32 holds {least:.3g} "
+            f"to {most:.3g}",
+            help="scale it; the solution scales with it",
+        )
 
 
 def _timed(plan: SolverPlan) -> int:
