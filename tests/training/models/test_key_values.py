@@ -6,10 +6,16 @@ equal.
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from openwafer.training.models import GptConfig, UserModule, build
-from openwafer.training.models.key_values import forward_from, kept_bytes, new_key_values
+from openwafer.training.models.key_values import (
+    forward_from,
+    kept_bytes,
+    new_key_values,
+    shorten,
+)
 from tests.tables import case
 from tests.training.architectures import ARCHITECTURES, FAMILIES, Architecture
 
@@ -18,8 +24,12 @@ GPT = GptConfig(
     vocab_size=64, context_length=16, hidden_size=32, num_layers=2, num_heads=4, num_kv_heads=2
 )
 WRITERS = [row for row in ARCHITECTURES if row.model_class.endswith(("ForCausalLM", "LMHeadModel"))]
-# These keep the state of recurrent layers, or their own form of memory.
-WITHOUT = {"mamba", "mamba2", "jamba", "zamba2", "recurrent-gemma", "qwen3-next", "xlnet", "xlstm"}
+# These keep the state of recurrent layers, or their own form of memory, or nothing.
+WITHOUT = {
+    *("mamba", "mamba2", "jamba", "zamba2", "recurrent-gemma", "qwen3-next", "xlnet", "xlstm"),
+    *("openai-gpt", "falcon-h1", "falcon-mamba", "rwkv", "granite-moe-hybrid", "bamba"),
+    *("lfm2", "lfm2-moe", "minimax"),
+}
 keeping_rows, other_rows = (
     pytest.mark.parametrize(
         "row",
@@ -66,6 +76,31 @@ def test_the_reference_gpt_reads_a_text_in_pieces(starts: tuple[int, ...]) -> No
 def test_a_model_of_the_library_reads_a_text_token_by_token(row: Architecture) -> None:
     tokens = tokens_of(int(str(row.config["vocab_size"])))
     assert_close(row.build(), tokens, (0, *range(5, NUM_TOKENS)))
+
+
+@keeping_rows
+def test_tokens_taken_back_leave_no_trace(row: Architecture) -> None:
+    model, tokens = row.build().eval(), tokens_of(int(str(row.config["vocab_size"])))
+    past = new_key_values(model)
+    assert past is not None
+    with torch.no_grad():
+        whole = model(input_ids=tokens).logits
+        forward_from(model, torch.cat([tokens[:, :7], tokens[:, :3]], dim=1), past)
+        if not shorten(past, 7):
+            past = new_key_values(model)
+            assert past is not None
+        found = forward_from(model, tokens[:, past.get_seq_length() :], past).logits  # type: ignore[attr-defined]
+    torch.testing.assert_close(found[:, -5:], whole[:, -5:])
+
+
+def test_a_window_that_tokens_have_passed_cannot_be_shortened() -> None:
+    config = transformers.MistralConfig(num_hidden_layers=1, sliding_window=4)
+    lengths = {}
+    for num_tokens in (3, 4):
+        past = transformers.DynamicCache(config=config)
+        past.update(*torch.zeros(2, 1, 1, num_tokens, 2), 0)
+        lengths[num_tokens] = shorten(past, 2), past.get_seq_length()
+    assert lengths == {3: (True, 2), 4: (False, 4)}
 
 
 @other_rows

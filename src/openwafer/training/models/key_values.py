@@ -6,6 +6,7 @@ from typing import Final
 import torch
 import transformers
 from torch import nn
+from transformers.cache_utils import DynamicSlidingWindowLayer
 
 from openwafer.training.models.reference_gpt import ReferenceGpt
 from openwafer.training.models.transformers_model import is_of_library
@@ -26,7 +27,10 @@ def new_key_values(model: nn.Module) -> "transformers.Cache | None":
         return None
     if _cache_argument(model) is None:
         return None
-    return transformers.DynamicCache(config=model.config.get_text_config(decoder=True))
+    past = transformers.DynamicCache(config=model.config.get_text_config(decoder=True))
+    # Layers of other kinds have a state that is no token's.
+    known = (transformers.DynamicLayer, DynamicSlidingWindowLayer)
+    return past if all(type(layer) in known for layer in past.layers) else None
 
 
 def kept_bytes(past: "transformers.Cache") -> int:
