@@ -6,9 +6,12 @@ import pytest
 import torch
 import transformers
 
+from openwafer.diagnostics import OpenwaferError
 from openwafer.recipes.dpo.model import Answers, Preferences
 from openwafer.recipes.dpr.model import Retriever
+from openwafer.training.data import Batch
 from openwafer.training.labels import IGNORED_LABEL
+from openwafer.training.session.forward import checked_inputs, forward_of
 
 SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
 END = 0
@@ -40,6 +43,16 @@ def policy() -> transformers.LlamaForCausalLM:
     return transformers.LlamaForCausalLM(config)
 
 
+@pytest.fixture
+def preferences(policy: transformers.LlamaForCausalLM, tmp_path: Path) -> Preferences:
+    policy.save_pretrained(tmp_path)
+    return Preferences(str(tmp_path), END)
+
+
+def batch_of(found: Rows) -> Batch:
+    return Batch(found["input_ids"], found["labels"], found["attention_mask"])
+
+
 def likelihood(model: torch.nn.Module, answers: tuple[list[int], ...]) -> torch.Tensor:
     """Sums of the log-probabilities of answers that each follow their prompt alone, (B,)."""
     found = rows(answers)
@@ -64,11 +77,9 @@ def test_neither_answer_sees_the_other(policy: transformers.LlamaForCausalLM) ->
 
 
 def test_a_policy_prefers_what_it_makes_likelier_than_its_reference(
-    policy: transformers.LlamaForCausalLM, tmp_path: Path
+    policy: transformers.LlamaForCausalLM, preferences: Preferences
 ) -> None:
-    policy.save_pretrained(tmp_path)
-    model = Preferences(str(tmp_path), END)
-    found = rows(CHOSEN, REJECTED)
+    model, found = preferences, rows(CHOSEN, REJECTED)
     assert model(**found).loss.item() == pytest.approx(torch.tensor(2.0).log().item())
     optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), 0.5)
     for _ in range(5):
@@ -99,11 +110,8 @@ def pieces() -> Rows:
     return {name: torch.cat((value[:2], value[2:].roll(-2, 1))) for name, value in found.items()}
 
 
-def test_a_piece_of_a_pair_is_passed_over(
-    policy: transformers.LlamaForCausalLM, tmp_path: Path
-) -> None:
-    policy.save_pretrained(tmp_path)
-    model = Preferences(str(tmp_path), END)
+def test_a_piece_of_a_pair_is_passed_over(preferences: Preferences) -> None:
+    model = preferences
     with torch.no_grad():
         model.policy.get_parameter("lm_head.weight").mul_(2)
     whole, found = model(**rows(CHOSEN, REJECTED)), model(**pieces())
@@ -122,3 +130,35 @@ def test_a_passage_without_a_question_is_passed_over() -> None:
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
     assert model(**more).loss.item() == pytest.approx(model(**found).loss.item(), abs=1e-6)
     assert model(**more).recall == model(**found).recall
+
+
+def test_a_prompt_with_one_answer_is_refused_before_its_step(preferences: Preferences) -> None:
+    found = rows(CHOSEN, (REJECTED[0], []))
+    with pytest.raises(OpenwaferError) as caught:
+        checked_inputs(preferences, batch_of(found))
+    assert str(caught.value) == (
+        "error[pair-answers]: a prompt has 1 answer, expected 2: sample 2 of 2 in a micro-batch\n"
+        "  = note: its tokens are 8, 11, 0, 1, 1, 1, 1, 1, 1, 1 ...\n"
+        "  = help: write the chosen answer, the end of text and the rejected one in its row"
+    )
+
+
+def test_samples_of_which_none_is_a_pair_are_refused(preferences: Preferences) -> None:
+    batch = batch_of({name: value[2:] for name, value in pieces().items()})
+    with pytest.raises(OpenwaferError, match="none of 1 sample in a micro-batch holds a prompt"):
+        checked_inputs(preferences, batch)
+
+
+def test_pieces_beside_pairs_are_not_refused(preferences: Preferences) -> None:
+    assert checked_inputs(preferences, batch_of(pieces())).keys() == pieces().keys()
+
+
+def test_samples_without_any_question_are_refused() -> None:
+    heads = {"num_attention_heads": 2, "vocab_size": 16, "max_position_embeddings": 16}
+    model = Retriever({**SIZES, **heads})
+    found = {**rows(CHOSEN), "labels": rows(CHOSEN)["input_ids"]}
+    with pytest.raises(OpenwaferError) as caught:
+        forward_of(model, batch_of(found), torch.device("cpu"))
+    assert caught.value.diagnostics[0].message == (
+        "none of 2 samples in a micro-batch holds a question and a passage: 2 begin with a passage"
+    )

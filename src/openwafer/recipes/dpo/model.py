@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from openwafer.diagnostics import counted, error
 from openwafer.training.labels import IGNORED_LABEL
 from openwafer.training.models import CheckpointFolder, build
+
+SHOWN_TOKENS: Final = 12
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class PreferenceOutput:
     """What a batch of pairs gives.
 
     Attributes:
-        loss: mean over the pairs that are whole; NaN where none is.
+        loss: mean over the pairs that are whole.
         preferred: share of the pairs whose chosen answer has the higher reward.
     """
 
@@ -44,6 +47,33 @@ class Preferences(nn.Module):
         self.policy = build(CheckpointFolder(path=Path(policy)), seed=0)
         self.reference = deepcopy(self.policy).requires_grad_(False)
         self.end_of_text, self.beta = end_of_text, beta
+
+    def check_samples(self, input_ids: Tensor, labels: Tensor, attention_mask: Tensor) -> None:
+        """See that a micro-batch holds pairs; its arguments are those of :meth:`forward`.
+
+        Raises:
+            OpenwaferError: ``pair-answers`` for a prompt without two answers behind it, and where
+                no pair is whole.
+        """
+        answers = Answers.of(input_ids, labels, self.end_of_text)
+        # A sample that ends before its room does is no beginning of a longer row.
+        has_all_B = (labels[:, 0] == IGNORED_LABEL) & (attention_mask[:, -1] == 0)
+        for row in (has_all_B & ~answers.is_whole).nonzero().flatten().tolist():
+            raise error(
+                "pair-answers",
+                f"a prompt has {counted(int(answers.num_ends[row]), 'answer')}, expected 2: sample "
+                f"{row + 1} of {len(labels)} in a micro-batch",
+                notes=(f"its tokens are {_shown(input_ids[row])}",),
+                help="write the chosen answer, the end of text and the rejected one in its row",
+            )
+        if not answers.is_whole.any():
+            raise error(
+                "pair-answers",
+                f"none of {counted(len(labels), 'sample')} in a micro-batch holds a prompt and two "
+                "whole answers",
+                notes=(f"tokens of the first are {_shown(input_ids[0])}",),
+                help="give every row a prompt and two answers, or raise batch.sequence_length",
+            )
 
     def forward(
         self, input_ids: Tensor, labels: Tensor, attention_mask: Tensor
@@ -75,12 +105,14 @@ class Answers:
     Attributes:
         input_ids: (B, T).
         is_chosen, is_rejected: whose tokens they are, (B, T).
+        num_ends: answers that end there, (B,).
         is_whole: no piece of a longer row, whose answers would be others, (B,).
     """
 
     input_ids: Tensor
     is_chosen: Tensor
     is_rejected: Tensor
+    num_ends: Tensor
     is_whole: Tensor
 
     @classmethod
@@ -89,8 +121,10 @@ class Answers:
         is_answer_BT = labels != IGNORED_LABEL
         ends_BT = (is_answer_BT & (input_ids == end_of_text)).int()
         is_first_BT = ends_BT.cumsum(1) == ends_BT
-        is_whole_B = ~is_answer_BT[:, 0] & (ends_BT.sum(1) == 2)
-        return cls(input_ids, is_answer_BT & is_first_BT, is_answer_BT & ~is_first_BT, is_whole_B)
+        num_ends_B = ends_BT.sum(1)
+        is_whole_B = ~is_answer_BT[:, 0] & (num_ends_B == 2)
+        is_chosen_BT, is_rejected_BT = is_answer_BT & is_first_BT, is_answer_BT & ~is_first_BT
+        return cls(input_ids, is_chosen_BT, is_rejected_BT, num_ends_B, is_whole_B)
 
     def inputs(self, attention_mask: Tensor) -> Mapping[str, Any]:
         """What a causal model takes to read both answers behind one prompt."""
@@ -122,3 +156,7 @@ class Answers:
         follows_chosen_BT = self.is_rejected & self.is_chosen.roll(1, 1)
         first_B1 = self.is_chosen.int().argmax(1, keepdim=True)
         return torch.where(follows_chosen_BT, (first_B1 - 1).clamp(min=0), before_BT)
+
+
+def _shown(ids: Tensor) -> str:
+    return f"{', '.join(map(str, ids[:SHOWN_TOKENS].tolist()))} ..."

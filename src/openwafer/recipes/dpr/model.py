@@ -12,6 +12,7 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 
+from openwafer.diagnostics import counted, error
 from openwafer.training.labels import IGNORED_LABEL
 
 
@@ -20,7 +21,7 @@ class RetrievalOutput:
     """What a batch of questions gives.
 
     Attributes:
-        loss: mean over the questions that have their passage; NaN where none has.
+        loss: mean over the questions that have their passage.
         recall: share of the questions whose own passage is nearest, of all in the batch.
     """
 
@@ -44,6 +45,21 @@ class Retriever(nn.Module):
         encoder = self.questions.question_encoder.state_dict()
         self.passages.ctx_encoder.load_state_dict(encoder)
 
+    def check_samples(self, input_ids: Tensor, labels: Tensor, attention_mask: Tensor) -> None:
+        """See that a micro-batch has questions; its arguments are those of :meth:`forward`.
+
+        Raises:
+            OpenwaferError: ``no-questions`` where no sample has a question and a passage.
+        """
+        is_passage_BT = labels != IGNORED_LABEL
+        if not _are_whole(is_passage_BT).any():
+            raise error(
+                "no-questions",
+                f"none of {counted(len(labels), 'sample')} in a micro-batch holds a question and a "
+                f"passage: {int(is_passage_BT[:, 0].sum())} begin with a passage",
+                help="give every row a question that is not empty, or raise batch.sequence_length",
+            )
+
     def forward(self, input_ids: Tensor, labels: Tensor, attention_mask: Tensor) -> RetrievalOutput:
         """Compare every question of a batch with every passage.
 
@@ -57,13 +73,17 @@ class Retriever(nn.Module):
         question_BD = self.questions(input_ids, is_question_BT.long()).pooler_output
         passage_BD = self.passages(*_to_the_left(input_ids, is_passage_BT)).pooler_output
         scores_BB = question_BD @ passage_BD.T
-        # No piece of a longer row, which lacks the one or the other.
-        is_whole_B = ~is_passage_BT[:, 0] & is_passage_BT.any(1)
+        is_whole_B = _are_whole(is_passage_BT)
         scores_BB = scores_BB.masked_fill(~is_whole_B, torch.finfo(scores_BB.dtype).min)
         own_B = torch.arange(len(scores_BB), device=scores_BB.device)
         is_found_B = (scores_BB.argmax(1) == own_B) & is_whole_B
         loss = F.cross_entropy(scores_BB, own_B.where(is_whole_B, IGNORED_LABEL))
         return RetrievalOutput(loss, is_found_B.sum() / is_whole_B.sum())
+
+
+def _are_whole(is_passage_BT: Tensor) -> Tensor:
+    """Which rows are no piece of a longer one, which lacks the question or the passage, (B,)."""
+    return ~is_passage_BT[:, 0] & is_passage_BT.any(1)
 
 
 def _to_the_left(input_ids: Tensor, is_kept_BT: Tensor) -> tuple[Tensor, Tensor]:

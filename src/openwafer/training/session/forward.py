@@ -30,6 +30,7 @@ POSITION_TABLES: Final = ("wpe", "position_embeddings", "embed_positions")
 REFUSALS: Final = (AttributeError, IndexError, TypeError, ValueError)
 # Torch's words for an id that a table of embeddings has no row for.
 NO_SUCH_ROW: Final = "index out of range in self"
+CHECK_SAMPLES: Final = "check_samples"
 _GENERATE = "generate"
 
 
@@ -97,9 +98,25 @@ class ModelForward:
         return forward_loss(self.model, self.inputs, self.name)
 
 
+def checked_inputs(model: nn.Module, batch: Batch) -> Inputs:
+    """As :func:`model_inputs`, once a module's own ``check_samples`` has seen them, if it has one.
+
+    What a loss is made of is not known to the data, such as that a sample holds two answers.
+    """
+    inputs = model_inputs(model, batch)
+    check = getattr(model, CHECK_SAMPLES, None)
+    if check is not None:
+        check(**inputs)
+    return inputs
+
+
 def forward_of(model: nn.Module, batch: Batch, device: torch.device, name: str = LOSS) -> Forward:
-    """The forward of one micro-batch, whose tensors are on the device; it returns the loss."""
-    inputs = {name: tensor.to(device) for name, tensor in model_inputs(model, batch).items()}
+    """The forward of one micro-batch, whose tensors are on the device; it returns the loss.
+
+    Raises:
+        OpenwaferError: what the model's own check of samples raises.
+    """
+    inputs = {name: tensor.to(device) for name, tensor in checked_inputs(model, batch).items()}
     return ModelForward(model, inputs, name)
 
 

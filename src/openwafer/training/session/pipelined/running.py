@@ -14,7 +14,12 @@ from torch import nn
 from openwafer.training.data import Batch
 from openwafer.training.host_memory import keeping_freed_memory
 from openwafer.training.session.config import RunConfig
-from openwafer.training.session.forward import Inputs, ModelForward, model_inputs, seed_micro_batch
+from openwafer.training.session.forward import (
+    Inputs,
+    ModelForward,
+    checked_inputs,
+    seed_micro_batch,
+)
 from openwafer.training.session.optimizers import LearningRates
 from openwafer.training.session.systems import BegunRun, BegunStep, Systems, even_blocks
 from openwafer.training.session.trainer import CHECK_EVERY, Trainer, weigh
@@ -88,7 +93,7 @@ class StageTrainer(Trainer):
             number,
             self.gradients.scale,
             number % CHECK_EVERY == 0,
-            inputs=tuple(model_inputs(self._model, batch) for batch in batches),
+            inputs=tuple(checked_inputs(self._model, batch) for batch in batches),
             num_targets=tuple(batch.num_targets for batch in batches),
         )
         self.num_tokens = sum(batch.num_tokens for batch in batches)
