@@ -121,6 +121,18 @@ def test_a_loops_loss_without_room_is_torchs() -> None:
     fabric.close()
 
 
+@pytest.mark.slow
+def test_an_evaluations_loss_without_room_leaves_those_of_steps_on_the_wafer() -> None:
+    fabric, model = Fabric(FabricOptions(rows=1, columns=1)), small(60)
+    with streamed(model, fabric):
+        entropy(model).backward()
+        with torch.no_grad(), pytest.warns(UserWarning, match="torch computes it in host memory"):
+            nn.functional.cross_entropy(model(torch.ones(80, 8)), torch.arange(80) % 60)
+        entropy(model).backward()
+    assert fabric.report().copies_off == {"cross_entropy": 2, "_log_softmax": 1}
+    fabric.close()
+
+
 def test_a_call_of_more_tokens_is_refused_before_any_of_it_runs_and_the_loop_goes_on() -> None:
     fabric, model = Fabric(FabricOptions(rows=1, columns=1)), small(30)
     with streamed(model, fabric):

@@ -89,7 +89,8 @@ class Fabric:
     Attributes:
         foreseen_bytes: the most memory of a PE that the planned step takes, if there is one, or a
             call of other sizes.
-        leaves_loss: whether a loop's own cross-entropy has no room, and torch computes it.
+        without_loss: numbers of tokens of whose logits a loop's own cross-entropy has no room, and
+            torch computes it.
 
     Raises:
         OpenwaferError: the fabric has no room for the rectangle, or tokens do not divide.
@@ -101,7 +102,8 @@ class Fabric:
         self.most_features = 1
         self.norm: Norm | None = None
         self.foreseen_bytes = 0
-        self.leaves_loss = self._has_loss = False
+        self.without_loss: set[int] = set()
+        self._with_loss: set[int] = set()
         self._wafers: dict[int, Wafer] = {}
         self._programs: Mapping[int, ResidentPlan] = {}
         self._functions: dict[Callable[..., Any], Callable[..., Any]] = {
@@ -157,12 +159,14 @@ class Fabric:
         """
         assumed = _Assumed()
         found = _walked(self, walk, assumed)
-        self._has_loss |= found.has_loss
+        self._with_loss |= found.classified
+        self.without_loss -= found.classified
         if found.stands_in:
             assumed, before = replace(assumed, has_entropy=True), assumed
             with_loss = _walked_if_room(self, walk, assumed, _LOSS_LEFT)
             if with_loss is None:
-                self.leaves_loss, assumed = True, before
+                self.without_loss |= found.stands_in
+                assumed = before
             found = with_loss or found
         if found.has_embedding:
             assumed = replace(assumed, are_different=True)
@@ -249,15 +253,15 @@ class Fabric:
         """
         self._load(wafer, num_classes=num_classes)
 
-    def leave_loss(self, cause: OpenwaferError) -> None:
-        """Let torch compute losses from now on, as there is no room for one; say so.
+    def leave_loss(self, tokens: int, cause: OpenwaferError) -> None:
+        """Let torch compute losses of so many tokens, as there is no room for one; say so.
 
         Raises:
             OpenwaferError: the cause, where it is another, or the step was planned with its loss.
         """
-        if cause.diagnostics[0].code != _NO_ROOM or self._has_loss:
+        if cause.diagnostics[0].code != _NO_ROOM or tokens in self._with_loss:
             raise cause
-        self.leaves_loss = True
+        self.without_loss.add(tokens)
         _warn(_LOSS_LEFT, cause)
 
     def _resident(self, program: ResidentPlan) -> Resident:
@@ -330,8 +334,8 @@ class _DryFabric(Fabric):
 
     Attributes:
         has_embedding: whether the step has some.
-        has_loss: whether it computes a cross-entropy.
-        stands_in: whether its loss is a loop's own, computed from the wafer.
+        classified: numbers of tokens of whose logits it computes a cross-entropy.
+        stands_in: those of which a loop may compute its own.
     """
 
     def __init__(self, fabric: Fabric, assumed: _Assumed) -> None:
@@ -339,7 +343,9 @@ class _DryFabric(Fabric):
         self.most_features, self.norm = fabric.most_features, fabric.norm
         self._programs = fabric.programs
         self._assumed = assumed
-        self.has_embedding = self.has_loss = self.stands_in = False
+        self.has_embedding = False
+        self.classified: set[int] = set()
+        self.stands_in: set[int] = set()
         self._functions[stand_in_loss] = self._stand_in
 
     def seen(self, ids: torch.Tensor, num_entries: int) -> torch.Tensor:
@@ -350,16 +356,16 @@ class _DryFabric(Fabric):
 
     def classify(self, wafer: Wafer, num_classes: int) -> None:
         """See :class:`Fabric`."""
-        self.has_loss = True
+        self.classified.add(wafer.resident.plan.num_tokens)
         super().classify(wafer, num_classes)
 
-    def leave_loss(self, cause: OpenwaferError) -> None:
+    def leave_loss(self, tokens: int, cause: OpenwaferError) -> None:
         """See :class:`Fabric`; a walk refuses what has no room."""
         raise cause
 
     def _stand_in(self, output: torch.Tensor) -> torch.Tensor | None:
         """The loss that a loop is taken to compute of an output; None where torch does."""
-        self.stands_in = True
+        self.stands_in.add(num_tokens(output.shape))
         if not self._assumed.has_entropy or output.ndim < 2:
             return None
         labels = torch.zeros(num_tokens(output.shape), dtype=torch.int64)

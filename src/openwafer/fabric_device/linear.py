@@ -25,7 +25,7 @@ class Wafers(Protocol):
     """Has a wafer for each number of tokens."""
 
     account: Account
-    leaves_loss: bool
+    without_loss: set[int]
 
     @property
     def rows(self) -> int:
@@ -46,8 +46,8 @@ class Wafers(Protocol):
     def classify(self, wafer: Wafer, num_classes: int) -> None:
         """Have a wafer's program compute the loss of so many classes."""
 
-    def leave_loss(self, cause: OpenwaferError) -> None:
-        """Let torch compute losses from now on, or raise the cause."""
+    def leave_loss(self, tokens: int, cause: OpenwaferError) -> None:
+        """Let torch compute losses of so many tokens, or raise the cause."""
 
 
 def put(wafer: Wafer, tensor: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.fabric_device.linear import Wafers
 from openwafer.fabric_device.on_wafer import OnWafer, rested
-from openwafer.fabric_device.wafer import Wafer, asked_by
+from openwafer.fabric_device.wafer import Wafer, asked_by, num_tokens
 
 
 def cross_entropy(wafers: Wafers, logits: Tensor, labels: Tensor, **options: Any) -> Tensor | None:
@@ -21,7 +21,8 @@ def cross_entropy(wafers: Wafers, logits: Tensor, labels: Tensor, **options: Any
     Raises:
         OpenwaferError: a label is none of the classes, or a planned step has no room.
     """
-    if wafers.leaves_loss:
+    tokens = num_tokens(logits.shape)
+    if tokens in wafers.without_loss:
         return None
     ignored, reduction = options.pop("ignore_index"), options.pop("reduction")
     has_labels = labels.dtype == torch.int64 and labels.shape == logits.shape[:1]
@@ -46,7 +47,7 @@ def cross_entropy(wafers: Wafers, logits: Tensor, labels: Tensor, **options: Any
     try:
         result: Tensor = _CrossEntropy.apply(wafers, logits, known, divisor)  # type: ignore[no-untyped-call]
     except OpenwaferError as cause:
-        wafers.leave_loss(cause)
+        wafers.leave_loss(tokens, cause)
         return None
     return result
 
