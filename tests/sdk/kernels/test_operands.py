@@ -47,6 +47,14 @@ def test_a_mask_is_refused_and_not_left_out() -> None:
         kernels.nrm2(x, (1, 1))
 
 
+def test_the_mask_of_a_part_of_a_matrix_is_refused_too() -> None:
+    shapes = (0, 1, 2), (1, 0, 2), (1, 1, 1)
+    rows, columns, layers = (np.ones(shape, np.float32) for shape in shapes)
+    storage = np.ma.array(np.ones((1, 1, 2), np.float32), mask=[[[True, False]]])
+    with pytest.raises(OpenwaferError, match="storage has a mask, which no kernel knows"):
+        kernels.Fluxes(rows, columns, layers, storage)
+
+
 @pytest.mark.parametrize("size", [2, (2,), (2, 2, 2), (2.0, 2), ("2", 2), (True, 2)])
 def test_a_size_is_rows_and_columns(size: Any) -> None:
     with pytest.raises(OpenwaferError, match="rows and columns of PEs"):

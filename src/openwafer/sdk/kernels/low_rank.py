@@ -14,7 +14,7 @@ from openwafer.sdk.arch.pace import VectorShape, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import check_mask, takes_arrays
 from openwafer.sdk.kernels.precision import Precision, bound_of_sums, gamma
 from openwafer.sdk.kernels.products import FRONT_BYTES, tile_length, zeros_cycles
 from openwafer.sdk.kernels.running import (
@@ -167,6 +167,7 @@ def _check_count(
 
 
 def _check_factor(name: str, factor: NDArray[Any], at: tuple[int, int], length: int) -> None:
+    check_mask(f"{name} of tile {at}", factor)
     if factor.dtype not in (np.float32, np.complex64):
         raise error(
             "kernel-dtype",

@@ -48,6 +48,15 @@ def _check_array(name: str, value: object, types_of: tuple[type, ...]) -> None:
             f"{name} is of the type {type(value).__name__}; a kernel takes numpy's arrays",
             help="convert it, as by np.array(values, np.float32)",
         )
+    check_mask(name, value)
+
+
+def check_mask(name: str, value: object) -> None:
+    """Refuse a masked array, whose mask a PE would not know.
+
+    Raises:
+        OpenwaferError: ``kernel-array``.
+    """
     if isinstance(value, np.ma.MaskedArray):
         raise error(
             "kernel-array",

@@ -16,6 +16,7 @@ from openwafer.sdk.arch.pace import load_cycles
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.door.compiled import Compiled, Param, compile_layout
 from openwafer.sdk.door.run import Run
+from openwafer.sdk.kernels.operands import check_mask
 from openwafer.sdk.kernels.precision import Precision, precision_of
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
@@ -149,11 +150,12 @@ def check_operand(
 
 
 def check_shape(name: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:
-    """Refuse an operand of another shape than the plan's.
+    """Refuse an operand of another shape than the plan's, or with a mask.
 
     Raises:
         OpenwaferError: it has another one.
     """
+    check_mask(name, values)
     if values.shape != shape:
         raise error(
             "kernel-shape",
