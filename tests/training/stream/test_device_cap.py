@@ -157,6 +157,16 @@ def test_a_resident_plan_is_left_when_a_batch_does_not_fit_it() -> None:
     assert modes == [Mode.RESIDENT, Mode.STREAMED]
 
 
+def test_a_call_with_another_number_has_the_form_of_a_planned_one() -> None:
+    members, device = Members.of(nn.Linear(2, 2)), torch.device("cpu")
+    first, later, larger = (
+        call_kind(members, "forward", (rows(size), step), {}, device)
+        for size, step in ((4, 1), (4, 2), (5, 1))
+    )
+    assert later.is_like(first)
+    assert not larger.is_like(first)
+
+
 def test_calls_with_a_growing_cache_share_few_rounded_kinds() -> None:
     members = Members.of(Chain())
     with torch.no_grad():

@@ -82,7 +82,8 @@ class CallKind:
     def is_like(self, other: "CallKind") -> bool:
         """Whether every tensor is there in the other, too, and has its form."""
         known = dict(other.leaves)
-        return all(path in known and known[path] == leaf for path, leaf in self.leaves)
+        forms = ((path, leaf) for path, leaf in self.leaves if type(leaf) is TensorForm)
+        return all(known.get(path) == form for path, form in forms)
 
     def rounded(self) -> "CallKind":
         """The kind with sizes and numbers rounded up, by a quarter at most.
