@@ -27,7 +27,7 @@ LOOK_BACK: Final = 64
 CONTEXT: Final = 8
 """Tokens in front by whose text that of one more is found."""
 UNFINISHED: Final = "\ufffd"
-"""What a text ends with whose last character is not whole."""
+"""What stands for bytes that are no whole character, or not yet."""
 
 
 @dataclass(frozen=True)
@@ -88,28 +88,30 @@ class Decoded:
         tokens: of the text's beginning.
 
     Attributes:
-        text: without the part of a character at its end.
+        text: without the bytes at its end that are no whole character yet.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], tokens: Sequence[int]) -> None:
         self._decode = decode
         self._tokens = [*tokens]
-        self._texts = deque([decode(tokens).removesuffix(UNFINISHED)], maxlen=LOOK_BACK + 1)
+        self._texts = deque([decode(tokens)], maxlen=LOOK_BACK + 1)
 
     @property
     def text(self) -> str:
-        return self._texts[-1]
+        return self._texts[-1].rstrip(UNFINISHED)
 
     def append(self, token: int) -> None:
         """Add a token."""
         context = self._tokens[-CONTEXT:]
         self._tokens.append(token)
-        before = self._decode(context).removesuffix(UNFINISHED)
+        so_far, before = self._texts[-1], self._decode(context)
         behind = self._decode([*context, token])
-        # A decoder may change what it has written, such as a space in front of a full stop.
-        is_longer = behind.startswith(before)
-        text = self.text + behind[len(before) :] if is_longer else self._decode(self._tokens)
-        self._texts.append(text.removesuffix(UNFINISHED))
+        # A decoder may change what it has written, such as a space in front of a full stop; of
+        # bytes, one that lacks another may make all those before it unreadable.
+        is_longer = behind.startswith(before) and UNFINISHED not in so_far[-1:] + behind
+        self._texts.append(
+            so_far + behind[len(before) :] if is_longer else self._decode(self._tokens)
+        )
 
     def pop(self) -> None:
         """Take the last token back."""
