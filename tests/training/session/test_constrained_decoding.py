@@ -166,4 +166,9 @@ def test_text_of_one_token_more_is_that_of_all_tokens(
     decoded = Decoded(decode, tokens[:1])
     for number, token in enumerate(tokens[1:], start=2):
         decoded.append(token)
-        assert decoded.text == decode(tokens[:number]).rstrip("\ufffd")
+        assert decoded.text.rstrip("\ufffd") == decode(tokens[:number]).rstrip("\ufffd")
+
+
+@pytest.mark.parametrize(("num_bytes", "num_shown"), [(1, 0), (3, 0), (4, 1)])
+def test_bytes_that_no_character_lacks_are_text(num_bytes: int, num_shown: int) -> None:
+    assert Decoded(of_bytes, [97, *[0x80] * num_bytes]).text == "a" + "\ufffd" * num_shown

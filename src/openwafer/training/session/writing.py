@@ -28,6 +28,8 @@ CONTEXT: Final = 8
 """Tokens in front by whose text that of one more is found."""
 UNFINISHED: Final = "\ufffd"
 """What stands for bytes that are no whole character, or not yet."""
+MOST_UNFINISHED: Final = 3
+"""Bytes of a character that lacks one, at most."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,9 @@ class Decoded:
 
     @property
     def text(self) -> str:
-        return self._texts[-1].rstrip(UNFINISHED)
+        text = self._texts[-1]
+        # More than one character lacks is no character, whatever follows.
+        return text[:-MOST_UNFINISHED] + text[-MOST_UNFINISHED:].rstrip(UNFINISHED)
 
     def append(self, token: int) -> None:
         """Add a token."""
