@@ -54,6 +54,7 @@ _COMPUTED: Final[Mapping[Any, Callable[..., Any]]] = {
 _NUM_NAMED: Final = 8
 """Layers that a refusal names."""
 _NO_ROOM: Final = "kernel-memory"
+_CONTAINERS: Final = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,6 @@ class _Assumed:
 
 
 _Walk = Callable[[LayerBackend], object]
-_CONTAINERS: Final = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 class Fabric:
@@ -162,19 +162,16 @@ class Fabric:
         self._with_loss |= found.classified
         self.without_loss -= found.classified
         if found.stands_in:
-            assumed, before = replace(assumed, has_entropy=True), assumed
-            with_loss = _walked_if_room(self, walk, assumed, _LOSS_LEFT)
-            if with_loss is None:
+            with_loss = _Assumed(has_entropy=True)
+            if walked := _walked_if_room(self, walk, with_loss, _LOSS_LEFT):
+                assumed, found = with_loss, walked
+            else:
                 self.without_loss |= found.stands_in
-                assumed = before
-            found = with_loss or found
         if found.has_embedding:
             assumed = replace(assumed, are_different=True)
             found = _walked_if_room(self, walk, assumed, _TOKENS_MAY_LACK_ROOM) or found
-        self.most_features, self._programs = (
-            found.most_features,
-            {**self._programs, **found.programs},
-        )
+        self.most_features = found.most_features
+        self._programs = {**self._programs, **found.programs}
         self.foreseen_bytes = max(self.foreseen_bytes, found.account.memory_bytes)
 
     def _is_left_to_host(self, layer: str) -> bool:

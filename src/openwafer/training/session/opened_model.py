@@ -320,10 +320,13 @@ class Reading:
         token_bytes = max((kept_bytes(past) // past.get_seq_length() for past in filled), default=0)
         most_tokens = min(max(map(len, tokens.values())) + num_new, self._window)
         text_bytes = token_bytes * most_tokens
+        cap_bytes = self._opened.room_bytes
         # Of a device without a cap, the host's memory is what there is to know.
-        room_bytes = self._opened.room_bytes
-        if room_bytes is None:
-            room_bytes = max(psutil.virtual_memory().available // FREE_PARTS, text_bytes)
+        room_bytes = (
+            max(psutil.virtual_memory().available // FREE_PARTS, text_bytes)
+            if cap_bytes is None
+            else cap_bytes
+        )
         if text_bytes > room_bytes:
             raise error(
                 "generation-memory",
@@ -333,9 +336,7 @@ class Reading:
             )
         most_texts = room_bytes // text_bytes if text_bytes else len(tokens)
         needed = min(most_texts, len(tokens)) * text_bytes
-        self._keep_patterns(
-            None if self._opened.room_bytes is None else self._opened.room_bytes - needed
-        )
+        self._keep_patterns(None if cap_bytes is None else cap_bytes - needed)
         return most_texts
 
     def _keep_patterns(self, room_bytes: int | None) -> None:

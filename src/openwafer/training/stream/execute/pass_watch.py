@@ -295,9 +295,10 @@ class PassWatch:
         self._note_living()
         lacks_room, living = False, self._graphs
         if function == ROOT and self._device.budget_bytes is not None:
-            has_room = are_planned(kind, self.planned, self._device.backend)
-            has_room |= self._is_metered_only(kind)
-            lacks_room = bool(living) or not has_room
+            backend = self._device.backend
+            lacks_room = bool(living) or not (
+                are_planned(kind, self.planned, backend) or self._is_metered_only(kind)
+            )
         if self.agree is not None:
             self.agree(kind, args, kwargs, living if lacks_room else None)
         elif self.admit is not None and lacks_room:
