@@ -49,8 +49,10 @@ def preferences(policy: transformers.LlamaForCausalLM, tmp_path: Path) -> Prefer
     return Preferences(str(tmp_path), END)
 
 
-def batch_of(found: Rows) -> Batch:
-    return Batch(found["input_ids"], found["labels"], found["attention_mask"])
+def batch_of(found: Rows, *row_ends: tuple[bool, bool]) -> Batch:
+    """A batch; without more, each of its samples is a whole row."""
+    ends = torch.tensor(row_ends or [(True, True)] * len(found["labels"]))
+    return Batch(found["input_ids"], found["labels"], found["attention_mask"], row_ends=ends)
 
 
 def likelihood(model: torch.nn.Module, answers: tuple[list[int], ...]) -> torch.Tensor:
@@ -137,28 +139,82 @@ def test_a_prompt_with_one_answer_is_refused_before_its_step(preferences: Prefer
     with pytest.raises(OpenwaferError) as caught:
         checked_inputs(preferences, batch_of(found))
     assert str(caught.value) == (
-        "error[pair-answers]: a prompt has 1 answer, expected 2: sample 2 of 2 in a micro-batch\n"
+        "error[pair-answers]: a row has a prompt of 1 token and 1 answer, expected a prompt and 2 "
+        "answers: sample 2 of 2 in a micro-batch\n"
         "  = note: its tokens are 8, 11, 0, 1, 1, 1, 1, 1, 1, 1 ...\n"
         "  = help: write the chosen answer, the end of text and the rejected one in its row"
     )
 
 
+@pytest.mark.parametrize(
+    ("prompt", "message"), [(3, "a prompt of 3 tokens and 1 answer"), (0, "0 tokens and 2 answers")]
+)
+def test_a_row_that_fills_its_sample_is_no_beginning_of_another(
+    preferences: Preferences, prompt: int, message: str
+) -> None:
+    ids = torch.tensor([[5, 6, 7, END if prompt == 0 else 8, 9, END]])
+    labels = ids.where(torch.arange(6) >= prompt, IGNORED_LABEL)
+    found = {"input_ids": ids, "labels": labels, "attention_mask": torch.ones_like(ids)}
+    with pytest.raises(OpenwaferError, match=message):
+        checked_inputs(preferences, batch_of(found))
+
+
 def test_samples_of_which_none_is_a_pair_are_refused(preferences: Preferences) -> None:
-    batch = batch_of({name: value[2:] for name, value in pieces().items()})
+    found = {name: value[2:] for name, value in pieces().items()}
     with pytest.raises(OpenwaferError, match="none of 1 sample in a micro-batch holds a prompt"):
-        checked_inputs(preferences, batch)
+        checked_inputs(preferences, batch_of(found, (False, True)))
 
 
 def test_pieces_beside_pairs_are_not_refused(preferences: Preferences) -> None:
-    assert checked_inputs(preferences, batch_of(pieces())).keys() == pieces().keys()
+    batch = batch_of(pieces(), (True, True), (True, True), (False, True))
+    assert checked_inputs(preferences, batch).keys() == pieces().keys()
 
 
-def test_samples_without_any_question_are_refused() -> None:
+@pytest.fixture
+def retriever() -> Retriever:
     heads = {"num_attention_heads": 2, "vocab_size": 16, "max_position_embeddings": 16}
-    model = Retriever({**SIZES, **heads})
+    return Retriever({**SIZES, **heads})
+
+
+def questions(row: list[int], num_question: int) -> Rows:
+    """A question and its passage, and a row of its own, all begin with the token 1."""
+    ids = torch.tensor([[1, 5, 1, 6, 7, END], row])
+    lengths = torch.tensor([[2], [num_question]])
+    labels = ids.where(torch.arange(6) >= lengths, IGNORED_LABEL)
+    return {"input_ids": ids, "labels": labels, "attention_mask": torch.ones_like(ids)}
+
+
+@pytest.mark.parametrize(
+    ("row", "num_question", "is_longer", "message"),
+    [
+        ([1, 6, 7, 8, 9, END], 0, False, "question of a row has 0 tokens, expected at least 2"),
+        ([1, 6, 7, 8, 9, 9], 0, True, "question of a row has 0 tokens, expected at least 2"),
+        ([1, 1, 7, 8, 9, END], 1, False, "question of a row has 1 token, expected at least 2"),
+        ([1, 6, 7, 8, 1, END], 4, False, "passage of a row has 2 tokens, expected at least 3"),
+    ],
+)
+def test_an_empty_text_among_good_ones_is_told(
+    retriever: Retriever, row: list[int], num_question: int, is_longer: bool, message: str
+) -> None:
+    batch = batch_of(questions(row, num_question), (True, True), (True, not is_longer))
+    with pytest.raises(OpenwaferError, match=f"{message}: sample 2 of 2 in a micro-batch"):
+        checked_inputs(retriever, batch)
+
+
+@pytest.mark.parametrize(
+    ("num_question", "row_ends"), [(0, (False, True)), (6, (True, False)), (4, (True, False))]
+)
+def test_pieces_of_longer_rows_are_not_told(
+    retriever: Retriever, num_question: int, row_ends: tuple[bool, bool]
+) -> None:
+    found = questions([1, 6, 7, 8, 9, 9], num_question)
+    assert checked_inputs(retriever, batch_of(found, (True, True), row_ends))
+
+
+def test_samples_without_any_question_are_refused(retriever: Retriever) -> None:
     found = {**rows(CHOSEN), "labels": rows(CHOSEN)["input_ids"]}
     with pytest.raises(OpenwaferError) as caught:
-        forward_of(model, batch_of(found), torch.device("cpu"))
+        forward_of(retriever, batch_of(found, *[(False, True)] * 2), torch.device("cpu"))
     assert caught.value.diagnostics[0].message == (
         "none of 2 samples in a micro-batch holds a question and a passage: 2 begin with a passage"
     )

@@ -62,6 +62,22 @@ def test_an_epoch_of_steps_holds_every_sample_once(
     assert Counter(seen) == Counter(stored)
 
 
+def test_samples_say_where_their_documents_begin_and_end(dataset: TokenDataset) -> None:
+    separate = reopened(dataset, global_batch=10**6, cross_documents=False)
+    (batch,) = separate.once()
+    assert batch.row_ends is not None
+    begins, ends = batch.row_ends.T.tolist()
+    # Every document ends with this token, and has it nowhere else.
+    end = dataset.tokenizer.end_of_text_id
+    assert ends == [int(row[-1]) == end for row in batch.without_padding]
+    assert sum(begins) == len(separate.stream.document_bounds()) - 1 < len(begins)
+    assert torch.equal(batch.rows(1, 3).row_ends, batch.row_ends[1:3])  # type: ignore[arg-type]
+
+
+def test_samples_that_go_across_documents_say_nothing_of_them(dataset: TokenDataset) -> None:
+    assert dataset.batch(0).row_ends is None
+
+
 def test_the_global_batch_size_does_not_change_the_order(dataset: TokenDataset) -> None:
     ones = reopened(dataset, global_batch=1)
     one_by_one = joined([ones.batch(step) for step in range(60)])

@@ -48,22 +48,32 @@ class Preferences(nn.Module):
         self.reference = deepcopy(self.policy).requires_grad_(False)
         self.end_of_text, self.beta = end_of_text, beta
 
-    def check_samples(self, input_ids: Tensor, labels: Tensor, attention_mask: Tensor) -> None:
-        """See that a micro-batch holds pairs; its arguments are those of :meth:`forward`.
+    def check_samples(
+        self, input_ids: Tensor, labels: Tensor, row_ends: Tensor | None, **_: Tensor
+    ) -> None:
+        """See that a micro-batch holds pairs.
+
+        Args:
+            input_ids: as of :meth:`forward`.
+            labels: as of :meth:`forward`.
+            row_ends: as of :class:`~openwafer.training.data.Batch`.
 
         Raises:
-            OpenwaferError: ``pair-answers`` for a prompt without two answers behind it, and where
-                no pair is whole.
+            OpenwaferError: ``pair-answers`` for a whole row that is no prompt with two answers, and
+                where no pair is whole.
         """
         answers = Answers.of(input_ids, labels, self.end_of_text)
-        # A sample that ends before its room does is no beginning of a longer row.
-        has_all_B = (labels[:, 0] == IGNORED_LABEL) & (attention_mask[:, -1] == 0)
-        for row in (has_all_B & ~answers.is_whole).nonzero().flatten().tolist():
+        is_row_B = (
+            torch.zeros(len(labels), dtype=torch.bool) if row_ends is None else row_ends.all(1)
+        )
+        for row in (is_row_B & ~answers.is_whole).nonzero().flatten().tolist():
+            prompt = int((labels[row] != IGNORED_LABEL).int().argmax())
             raise error(
                 "pair-answers",
-                f"a prompt has {counted(int(answers.num_ends[row]), 'answer')}, expected 2: sample "
-                f"{row + 1} of {len(labels)} in a micro-batch",
-                notes=(f"its tokens are {_shown(input_ids[row])}",),
+                f"a row has a prompt of {counted(prompt, 'token')} and "
+                f"{counted(int(answers.num_ends[row]), 'answer')}, expected a prompt and 2 "
+                f"answers: sample {row + 1} of {len(labels)} in a micro-batch",
+                notes=(f"its tokens are {shown(input_ids[row])}",),
                 help="write the chosen answer, the end of text and the rejected one in its row",
             )
         if not answers.is_whole.any():
@@ -71,7 +81,7 @@ class Preferences(nn.Module):
                 "pair-answers",
                 f"none of {counted(len(labels), 'sample')} in a micro-batch holds a prompt and two "
                 "whole answers",
-                notes=(f"tokens of the first are {_shown(input_ids[0])}",),
+                notes=(f"tokens of the first are {shown(input_ids[0])}",),
                 help="give every row a prompt and two answers, or raise batch.sequence_length",
             )
 
@@ -158,5 +168,6 @@ class Answers:
         return torch.where(follows_chosen_BT, (first_B1 - 1).clamp(min=0), before_BT)
 
 
-def _shown(ids: Tensor) -> str:
+def shown(ids: Tensor) -> str:
+    """The first tokens of a row, in words."""
     return f"{', '.join(map(str, ids[:SHOWN_TOKENS].tolist()))} ..."

@@ -5,7 +5,7 @@ Shapes: B batch, T tokens, D hidden.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,13 @@ import transformers
 from torch import Tensor, nn
 
 from openwafer.diagnostics import counted, error
+from openwafer.recipes.dpo.model import shown
 from openwafer.training.labels import IGNORED_LABEL
+
+_LEAST_QUESTION: Final = 2
+"""Tokens: the one that stands for all behind it, and one of text."""
+_LEAST_PASSAGE: Final = _LEAST_QUESTION + 1
+"""With the end of text."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +51,32 @@ class Retriever(nn.Module):
         encoder = self.questions.question_encoder.state_dict()
         self.passages.ctx_encoder.load_state_dict(encoder)
 
-    def check_samples(self, input_ids: Tensor, labels: Tensor, attention_mask: Tensor) -> None:
-        """See that a micro-batch has questions; its arguments are those of :meth:`forward`.
+    def check_samples(
+        self,
+        input_ids: Tensor,
+        labels: Tensor,
+        attention_mask: Tensor,
+        row_ends: Tensor | None,
+    ) -> None:
+        """See that a micro-batch has questions and their passages.
+
+        Args:
+            input_ids: as of :meth:`forward`.
+            labels: as of :meth:`forward`.
+            attention_mask: as of :meth:`forward`.
+            row_ends: as of :class:`~openwafer.training.data.Batch`.
 
         Raises:
-            OpenwaferError: ``no-questions`` where no sample has a question and a passage.
+            OpenwaferError: ``empty-question`` or ``empty-passage`` for a row that lacks one, and
+                ``no-questions`` where no sample has both.
         """
         is_passage_BT = labels != IGNORED_LABEL
+        if row_ends is not None:
+            begins_B, ends_B = row_ends.unbind(1)
+            num_question_B = ((attention_mask == 1) & ~is_passage_BT).sum(1)
+            _require("question", num_question_B, _LEAST_QUESTION, begins_B, input_ids)
+            is_row_B = begins_B & ends_B
+            _require("passage", is_passage_BT.sum(1), _LEAST_PASSAGE, is_row_B, input_ids)
         if not _are_whole(is_passage_BT).any():
             raise error(
                 "no-questions",
@@ -79,6 +104,18 @@ class Retriever(nn.Module):
         is_found_B = (scores_BB.argmax(1) == own_B) & is_whole_B
         loss = F.cross_entropy(scores_BB, own_B.where(is_whole_B, IGNORED_LABEL))
         return RetrievalOutput(loss, is_found_B.sum() / is_whole_B.sum())
+
+
+def _require(what: str, found_B: Tensor, least: int, is_asked_B: Tensor, input_ids: Tensor) -> None:
+    """Refuse a row whose question or passage has fewer tokens than the least."""
+    for row in (is_asked_B & (found_B < least)).nonzero().flatten().tolist():
+        raise error(
+            f"empty-{what}",
+            f"the {what} of a row has {counted(int(found_B[row]), 'token')}, expected at least "
+            f"{least}: sample {row + 1} of {len(input_ids)} in a micro-batch",
+            notes=(f"its tokens are {shown(input_ids[row])}",),
+            help=f"give every row a {what} behind <|cls|> that is not empty, or leave the row out",
+        )
 
 
 def _are_whole(is_passage_BT: Tensor) -> Tensor:

@@ -198,12 +198,15 @@ class Batch:
             nothing is padded.
         num_untaught: labels at the start of each sample that no loss counts: one where the next
             token is learned.
+        row_ends: whether each sample begins, and whether it ends, where its document does, bool,
+            [samples, 2]; ``None`` where samples go across documents.
     """
 
     input_ids: Tensor
     labels: Tensor
     attention_mask: Tensor | None = None
     num_untaught: int = 1
+    row_ends: Tensor | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -227,12 +230,13 @@ class Batch:
 
     def rows(self, start: int, stop: int) -> "Batch":
         """The samples from ``start`` up to ``stop``, as views."""
-        mask = self.attention_mask
+        mask, ends = self.attention_mask, self.row_ends
         return Batch(
             self.input_ids[start:stop],
             self.labels[start:stop],
             None if mask is None else mask[start:stop],
             self.num_untaught,
+            None if ends is None else ends[start:stop],
         )
 
 
@@ -551,5 +555,18 @@ class TokenDataset:
                 pass
         if labels is None:
             labels = np.where(are_targets, ids, IGNORED_LABEL)
-        mask = None if self.sampling.cross_documents else torch.from_numpy(is_token).long()
-        return Batch(torch.from_numpy(shown), torch.from_numpy(labels), mask, num_untaught)
+        mask = ends = None
+        if not self.sampling.cross_documents:
+            mask = torch.from_numpy(is_token).long()
+            ends = torch.from_numpy(self._row_ends(spans))
+        return Batch(torch.from_numpy(shown), torch.from_numpy(labels), mask, num_untaught, ends)
+
+    def _row_ends(self, spans: Spans) -> NDArray[np.bool_]:
+        """Whether spans begin, and end, where documents do, [spans, 2]."""
+        places = np.stack((spans[0], spans[0] + spans[1]), 1)
+        found: NDArray[np.bool_] = self._bounds[np.searchsorted(self._bounds, places)] == places
+        return found
+
+    @cached_property
+    def _bounds(self) -> NDArray[np.int64]:
+        return self.stream.document_bounds()

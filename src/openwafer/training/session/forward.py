@@ -106,7 +106,7 @@ def checked_inputs(model: nn.Module, batch: Batch) -> Inputs:
     inputs = model_inputs(model, batch)
     check = getattr(model, CHECK_SAMPLES, None)
     if check is not None:
-        check(**inputs)
+        check(**inputs, row_ends=batch.row_ends)
     return inputs
 
 
