@@ -1,6 +1,6 @@
 """How the next token is chosen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -78,6 +78,18 @@ def test_each_text_ends_at_a_token_that_ends_it_or_when_it_is_long_enough() -> N
     assert writing.written == [[3], [8], []]
 
 
+def test_a_text_ends_with_the_token_that_completes_a_stop() -> None:
+    def digits(tokens: Sequence[int]) -> str:
+        return "".join(map(str, tokens))
+
+    sampling = Sampling(9, temperature=0.0, stops=("78", "34"))
+    writing = Writing([[2], [5]], sampling, decode=digits)
+    while tokens := writing.tokens:
+        writing.add({index: successor(so_far) for index, so_far in tokens.items()})
+    assert [digits(one) for one in writing.written] == ["34", "678"]
+    assert [sampling.cut(digits(one)) for one in writing.written] == ["", "6"]
+
+
 def test_what_a_text_draws_does_not_depend_on_the_others() -> None:
     def written(num_prompts: int) -> list[list[int]]:
         writing = Writing([[1]] * num_prompts, Sampling(9))
@@ -97,10 +109,9 @@ def test_what_a_text_draws_does_not_depend_on_the_others() -> None:
         ({"temperature": -1.0}, "temperature: expected at least 0, found -1.0"),
         ({"top_k": 0}, "top_k: expected at least 1, found 0"),
         ({"top_p": 0.0}, "top_p: expected above 0 and at most 1, found 0.0"),
+        ({"stops": ("\n", "")}, "stops: expected texts that are not empty"),
     ],
 )
-def test_a_sampling_that_cannot_work_is_refused(
-    values: dict[str, float | int], message: str
-) -> None:
+def test_a_sampling_that_cannot_work_is_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Sampling(**values)  # type: ignore[arg-type]

@@ -4,7 +4,6 @@ It asks for lm-eval, which ``pip install openwafer[evaluation]`` brings.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from lm_eval.api.model import TemplateLM
@@ -94,48 +93,35 @@ class RunModel(TemplateLM):  # type: ignore[misc]
         Raises:
             OpenwaferError: ``evaluation-sampling``, before any text is written.
         """
-        asked = [_Asked.of(request.args[1]) for request in requests]
+        asked = [_sampling(request.args[1]) for request in requests]
         texts = [""] * len(requests)
-        for sampling in dict.fromkeys(one.sampling for one in asked):
-            indices = [index for index, one in enumerate(asked) if one.sampling == sampling]
+        for sampling in dict.fromkeys(asked):
+            indices = [index for index, one in enumerate(asked) if one == sampling]
             prompts = [requests[index].args[0] for index in indices]
             written = self._session.generate_all(prompts, sampling, self._checkpoint).texts
             for index, text in zip(indices, written, strict=True):
-                texts[index] = asked[index].cut(text)
+                texts[index] = text
         return texts
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What a task asks of a text."""
-
-    sampling: Sampling
-    stops: tuple[str, ...]
-
-    @classmethod
-    def of(cls, options: dict[str, Any]) -> "_Asked":
-        """By a task's ``generation_kwargs``, as lm-eval completes them."""
-        known = dict(normalize_gen_kwargs(options, DEFAULT_NEW_TOKENS))
-        stops, does_sample = known.pop("until"), known.pop("do_sample")
-        values: dict[str, Any] = {"temperature": 0.0}
-        values |= {ours: known.pop(theirs) for theirs, ours in _NAMES.items() if theirs in known}
-        if known:
-            raise error(
-                "evaluation-sampling",
-                f"the task asks for {', '.join(known)}, which does not exist here",
-                help="of generation_kwargs, max_gen_toks, until, do_sample, temperature, top_k and "
-                "top_p are known",
-            )
-        if does_sample and values["temperature"] == 0:
-            raise error(
-                "evaluation-sampling",
-                "the task asks for do_sample: true without a temperature, and lm-eval takes 0 "
-                "then, which draws nothing",
-                help="add temperature: 1.0 to its generation_kwargs, or leave do_sample out",
-            )
-        return cls(Sampling(**values), tuple(stops))
-
-    def cut(self, text: str) -> str:
-        for stop in self.stops:
-            text = text.split(stop)[0] if stop else text
-        return text
+def _sampling(options: dict[str, Any]) -> Sampling:
+    """What a task asks of a text, by its ``generation_kwargs``, as lm-eval completes them."""
+    known = dict(normalize_gen_kwargs(options, DEFAULT_NEW_TOKENS))
+    stops, does_sample = known.pop("until"), known.pop("do_sample")
+    values: dict[str, Any] = {"temperature": 0.0}
+    values |= {ours: known.pop(theirs) for theirs, ours in _NAMES.items() if theirs in known}
+    if known:
+        raise error(
+            "evaluation-sampling",
+            f"the task asks for {', '.join(known)}, which does not exist here",
+            help="of generation_kwargs, max_gen_toks, until, do_sample, temperature, top_k and "
+            "top_p are known",
+        )
+    if does_sample and values["temperature"] == 0:
+        raise error(
+            "evaluation-sampling",
+            "the task asks for do_sample: true without a temperature, and lm-eval takes 0 "
+            "then, which draws nothing",
+            help="add temperature: 1.0 to its generation_kwargs, or leave do_sample out",
+        )
+    return Sampling(**values, stops=tuple(filter(None, stops)))

@@ -218,7 +218,7 @@ def generate(
             notify(f"writing: {num_tokens} tokens, {num_tokens / sum(seconds):.1f} a second")
     return GeneratedTexts(
         step=opened.steps_done,
-        texts=tuple(tokenizer.decode(written) for written in writing.written),
+        texts=tuple(sampling.cut(tokenizer.decode(written)) for written in writing.written),
         pass_seconds=tuple(seconds),
         pass_read_bytes=tuple(read_bytes),
         device_bytes_peak=execution.device.peak_bytes,

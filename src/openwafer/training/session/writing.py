@@ -44,6 +44,7 @@ class Sampling:
         seed: of the draws.
         constraint: what the text up to each token has to meet, prompt and all; a token by which it
             does not is refused. See :mod:`~openwafer.training.session.constrained`.
+        stops: texts before the first of which a text ends.
     """
 
     max_new_tokens: int = 128
@@ -52,6 +53,7 @@ class Sampling:
     top_p: float = 1.0
     seed: int = 0
     constraint: Constraint | None = None
+    stops: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, is_right, wanted in (
@@ -59,9 +61,16 @@ class Sampling:
             ("temperature", self.temperature >= 0, "at least 0"),
             ("top_k", self.top_k is None or self.top_k >= 1, "at least 1"),
             ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
+            ("stops", all(self.stops), "texts that are not empty"),
         ):
             if not is_right:
                 raise InvalidFieldError(name, f"expected {wanted}, found {getattr(self, name)}")
+
+    def cut(self, text: str) -> str:
+        """A text up to the first of the stops in it."""
+        for stop in self.stops:
+            text = text.partition(stop)[0]
+        return text
 
 
 def choose_token(logits: torch.Tensor, sampling: Sampling, generator: torch.Generator) -> int:
@@ -215,7 +224,7 @@ class Writing:
         prompts: the tokens that each begins with, at least one.
         sampling: how to choose; what a text draws does not depend on the others.
         ends: tokens that end a text, and are no part of it.
-        decode: the text of tokens, where the sampling has a constraint.
+        decode: the text of tokens, where the sampling has a constraint or stops.
 
     Attributes:
         written: the tokens of each text after its prompt.
@@ -232,6 +241,7 @@ class Writing:
         self._prompts = prompts
         self._sampling = sampling
         self._ends = ends
+        self._decode = decode
         self._under_way = set(range(len(prompts)))
         self._choices = [self._choice(index) for index in range(len(prompts))]
         self._searches: list[Search] = []
@@ -266,9 +276,17 @@ class Writing:
             token = self._next_token(index, scores)
             if token is not None and token not in self._ends:
                 written.append(token)
-                if len(written) < self._sampling.max_new_tokens:
+                if len(written) < self._sampling.max_new_tokens and not self._is_stopped(written):
                     continue
             self._under_way.remove(index)
+
+    def _is_stopped(self, written: Sequence[int]) -> bool:
+        """Whether one of the stops is in what was written."""
+        if not self._sampling.stops:
+            return False
+        assert self._decode is not None
+        text = self._decode(written)
+        return self._sampling.cut(text) != text
 
     def _next_token(self, index: int, logits: torch.Tensor) -> int | None:
         if not self._searches:
