@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from openwafer.recipes.depths.model import MixtureOfDepths
 from openwafer.recipes.halting.model import HaltingTransformer
-from openwafer.training.models.attention_pattern import pattern_of
+from openwafer.training.models.attention_pattern import Pattern, pattern_of
 from openwafer.training.models.sparse_attention import sparse_attention
 from openwafer.training.plan_record import Mode
 from openwafer.training.stream.assemble import assemble, plan_run
@@ -155,7 +155,8 @@ def exits(args: argparse.Namespace) -> Iterator[str]:
 def attention(args: argparse.Namespace) -> Iterator[str]:
     """Forward and backward of attention: share of time, of FLOPs, and one over the other."""
     shape = (1, 4, args.keys, 64)
-    query, key, value = (torch.randn(shape, requires_grad=True) for _ in range(3))
+    inputs = tuple(torch.randn(shape, requires_grad=True) for _ in range(3))
+    (query, key, value), grad = inputs, torch.randn(shape)
 
     def dense() -> Tensor:
         return F.scaled_dot_product_attention(query, key, value, is_causal=True)
@@ -165,28 +166,33 @@ def attention(args: argparse.Namespace) -> Iterator[str]:
         return lambda: sparse_attention(pattern, query, (key, value))
 
     ways = {"dense": dense, **{name: sparse(name) for name in ATTENTIONS}}
-    flops = {name: flops_of(compute) for name, compute in ways.items()}
-    rounds = [{name: took(compute) for name, compute in ways.items()} for _ in range(args.steps)]
+    rounds = [
+        {name: took(compute, inputs, grad) for name, compute in ways.items()}
+        for _ in range(args.steps)
+    ]
     seconds = {name: statistics.median(taken[name] for taken in rounds) for name in ways}
     for name in ATTENTIONS:
-        # A causal mask hides half of the square that is counted.
-        share = flops[name] / (flops["dense"] / 2)
         time_share = seconds[name] / seconds["dense"]
+        share = share_of(pattern_of(name), args.keys)
         yield f"{name:24} {time_share:7.4f} {share:7.4f} {time_share / share:7.3f}"
 
 
-def took(compute: Callable[[], Tensor]) -> float:
+def took(compute: Callable[[], Tensor], inputs: tuple[Tensor, ...], grad: Tensor) -> float:
     """Seconds of the processor for a forward and a backward."""
     start = time.process_time()
-    compute().sum().backward()
+    out = compute()
+    torch.autograd.grad(out, inputs, grad)
     return time.process_time() - start
 
 
-def flops_of(compute: Callable[[], Tensor]) -> int:
-    """Of a forward and a backward."""
-    with MemoryMeter() as meter:
-        compute().sum().backward()
-    return meter.flops
+def share_of(pattern: Pattern, num_tokens: int) -> float:
+    """Share of a causal square's scores that are those of whole blocks, whoever computes them."""
+    size, num_scores = pattern.block, 0
+    for index in range(num_tokens // size):
+        near = max(0, index - pattern.before)
+        num_keys = (index + 1 - near + min(pattern.first, near)) * size
+        num_scores += size * (num_keys + index * pattern.sees_last)
+    return num_scores / (num_tokens**2 / 2)
 
 
 WAYS = {"depths": depths, "halting": halting, "exit": exits, "attention": attention}

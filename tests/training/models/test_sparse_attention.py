@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models import Task, TransformersModel, build
+from openwafer.training.models.attention_in_parts import Part, parts_of
 from openwafer.training.models.attention_pattern import pattern_of
 from openwafer.training.models.sparse_attention import sparse_attention
 
@@ -47,6 +48,46 @@ def test_it_is_dense_attention_under_its_mask(name: str, num_queries: int) -> No
         torch.autograd.grad(out.square().sum(), (query, key, value)) for out in (found, expected)
     ]
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "blocks-300-0-2",
+        "blocks-300-2-0",
+        "blocks-300-5-3",
+        "blocks-64-30-1",
+        "blocks-1500-1-1",
+        "sliding-1",
+        "sliding-300",
+        "sliding-1500",
+        "strided-64",
+        "strided-1500",
+    ],
+)
+@pytest.mark.parametrize("num_tokens", [1199, 1200, 1201])
+def test_each_key_that_a_query_sees_is_in_one_part(name: str, num_tokens: int) -> None:
+    kind, *numbers = name.split("-")
+    size, *others = map(int, numbers)
+    query, key = torch.arange(num_tokens)[:, None], torch.arange(num_tokens)
+    sees = {
+        "blocks": lambda: (query // size - key // size <= others[0]) | (key < size * others[1]),
+        "sliding": lambda: query - key < size,
+        "strided": lambda: (query // size == key // size) | (key % size == size - 1),
+    }
+    found = torch.zeros(num_tokens, num_tokens)
+    for part in parts_of(pattern_of(name), num_tokens):
+        _count(part, found)
+    torch.testing.assert_close(found, (sees[kind]() & (key <= query)).float())
+
+
+def _count(part: Part, found: Tensor) -> None:
+    """Add one for each query and key of a part."""
+    tokens = torch.arange(len(found))[None]
+    rows, keys = (part.in_order(one.of(tokens))[0] for one in (part.queries, part.keys))
+    for row_S, key_S in zip(rows, keys, strict=True):
+        sees = torch.ones(len(row_S), len(key_S))
+        found[row_S[:, None], key_S] += sees.tril() if part.is_causal else sees
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 4), (torch.float64, 8)])

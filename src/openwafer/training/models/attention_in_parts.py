@@ -1,17 +1,17 @@
-"""Causal attention over some of the keys on a CPU: rectangles of queries and keys, joined.
+"""Causal attention over some of the keys on a CPU: rectangles and triangles of scores, joined.
 
 Torch's kernel for CPUs adds a mask to every score, and goes through few rows at a time where a call
-has few queries. So keys that all queries of a block see are given to it without a mask, and what
-many blocks see in one call. Each part leaves the logarithm of its sum of exponentials, by
-which parts are joined; the backward takes the joined one, and so sees the whole softmax
-(T. Dao et al., arXiv 2205.14135, section 3.1).
+has few queries. So keys that all queries of a part see are given to it without a mask, a part has
+as many queries as it can, and what lies alike in many places of a sequence is one call. Each part
+leaves the logarithm of its sum of exponentials, by which parts are joined; the backward takes the
+joined one, and so sees the whole softmax (T. Dao et al., arXiv 2205.14135, section 3.1).
 
-Shapes: M batch and heads, N tokens, K size of one head, P blocks, S tokens of a block.
+Shapes: M batch and heads, N tokens, K size of one head, P pieces of a part, S rows of a piece.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -19,62 +19,146 @@ from torch import Tensor
 from openwafer.training.models.attention_pattern import Pattern
 from openwafer.training.torch_private import cpu_attention, cpu_attention_backward
 
+MANY_ROWS: Final = 768
+"""From so many queries of a piece on, the kernel goes through 256 of them at a time, not 64."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Tokens of a part, by pieces of the same form.
+
+    Attributes:
+        first: token of the first piece.
+        length: tokens of a piece.
+        count: pieces.
+        every: tokens from one piece's first to the next one's; 0 where all pieces are the same.
+        step: tokens from one of a piece to the next.
+    """
+
+    first: int
+    length: int
+    count: int = 1
+    every: int = 0
+    step: int = 1
+
+    def of(self, whole: Tensor) -> Tensor:
+        """Their view of (M, N, ...), by piece: (M, P, S, ...)."""
+        outer, row, *inner = whole.stride()
+        return whole.as_strided(
+            (len(whole), self.count, self.length, *whole.shape[2:]),
+            (outer, self.every * row, self.step * row, *inner),
+            whole.storage_offset() + self.first * row,
+        )
+
+    def add(self, whole: Tensor, found: Tensor) -> None:
+        """Add what was found of each piece, (M, P, S, ...), where it belongs."""
+        if self.count > 1 and self.every == 0:
+            replace(self, count=1).of(whole).add_(found.sum(1, keepdim=True))
+        else:
+            self.of(whole).add_(found)
+
 
 @dataclass(frozen=True)
 class Part:
-    """Queries that see keys, all of them or the like.
+    """Queries that see keys, all of them or the like, piece by piece.
 
     Attributes:
         queries: their rows.
-        keys: theirs.
-        block: tokens of a block, where queries see the keys of their own block alone, the first
-            block of queries those of the first block of keys; ``None`` where they see all.
-        is_causal: whether a query sees no key behind it.
+        keys: theirs, of as many pieces.
+        is_causal: whether the n-th query of a piece sees its first n keys alone.
+        is_reversed: whether both are counted from the end of their piece.
     """
 
-    queries: slice
-    keys: slice
-    block: int | None = None
+    queries: Rows
+    keys: Rows
     is_causal: bool = False
+    is_reversed: bool = False
 
-    def of_queries(self, whole: Tensor) -> Tensor:
-        """Those rows of (M, N, ...), by block: (M, P, S, ...)."""
-        return self._by_block(whole[:, self.queries])
-
-    def of_keys(self, whole: Tensor) -> Tensor:
-        """As :meth:`of_queries`."""
-        return self._by_block(whole[:, self.keys])
-
-    def _by_block(self, rows: Tensor) -> Tensor:
-        return rows[:, None] if self.block is None else rows.unflatten(1, (-1, self.block))
-
-
-def are_rectangles(pattern: Pattern) -> bool:
-    """Whether parts make up a pattern: blocks see whole blocks, but for those behind a query."""
-    return pattern.window is None and not pattern.sees_last
+    def in_order(self, rows: Tensor) -> Tensor:
+        """Rows of pieces, (M, P, S, ...), in the order of the part, or back."""
+        return rows.flip(2) if self.is_reversed else rows
 
 
 def parts_of(pattern: Pattern, num_tokens: int) -> Iterator[Part]:
-    """What makes up such a pattern of so many tokens; the first parts have a key for every query.
+    """What makes up a pattern of so many tokens; the first part has a key for every query in it.
 
     Behind the last whole block there may be a shorter one.
     """
+    if pattern.window is not None:
+        yield from _window(pattern.window, num_tokens)
+        return
     size = pattern.block
-    end = num_tokens // size * size
-    rest = slice(end, num_tokens)
-    if end:
-        yield Part(slice(0, end), slice(0, end), size, is_causal=True)
-    if end < num_tokens:
-        yield Part(rest, rest, is_causal=True)
-    for first in range(size, (pattern.before + 1) * size, size):
-        if first < end:
-            yield Part(slice(first, end), slice(0, end - first), size)
-        if end < num_tokens and first <= end:
-            yield Part(rest, slice(end - first, end - first + size))
-    for first in range(0, pattern.first * size, size):
-        behind = first + (pattern.before + 1) * size
-        if behind < num_tokens:
-            yield Part(slice(behind, num_tokens), slice(first, first + size))
+    at_once = min(pattern.before + 1, -(-MANY_ROWS // size))
+    yield from _own(at_once * size, num_tokens)
+    for distance in range(1, pattern.before + 1):
+        num_rows = min(at_once, pattern.before + 1 - distance) * size
+        yield from _before(at_once * size, num_rows, (distance * size, size), num_tokens)
+    yield from _first(pattern, num_tokens)
+    if pattern.sees_last:
+        yield from _last(size, num_tokens)
+
+
+def _own(size: int, num_tokens: int) -> Iterator[Part]:
+    """Groups of so many tokens that see what is not behind them in their own."""
+    count, rest = divmod(num_tokens, size)
+    for rows in (Rows(0, size, count, size), Rows(count * size, rest)):
+        if rows.count and rows.length:
+            yield Part(rows, rows, is_causal=True)
+
+
+def _before(size: int, num_rows: int, keys: tuple[int, int], num_tokens: int) -> Iterator[Part]:
+    """The first rows of each group of so many tokens see keys before the group.
+
+    Args:
+        size: of a group.
+        num_rows: of its first rows.
+        keys: how far before the group the first of them is, and how many.
+        num_tokens: in all.
+    """
+    back, num_keys = keys
+    skipped = -(-back // size)
+    count, rest = divmod(num_tokens, size)
+    if count > skipped:
+        queries = Rows(skipped * size, num_rows, count - skipped, size)
+        yield Part(queries, Rows(skipped * size - back, num_keys, count - skipped, size))
+    if rest and count >= skipped:
+        queries = Rows(count * size, min(num_rows, rest))
+        yield Part(queries, Rows(count * size - back, num_keys))
+
+
+def _first(pattern: Pattern, num_tokens: int) -> Iterator[Part]:
+    """Blocks of the beginning, by the blocks that do not see them among those before their own."""
+    for index in range(pattern.first):
+        start = (index + pattern.before + 1) * pattern.block
+        is_final = index == pattern.first - 1
+        stop = num_tokens if is_final else min(start + pattern.block, num_tokens)
+        if start < stop:
+            yield Part(Rows(start, stop - start), Rows(0, (index + 1) * pattern.block))
+
+
+def _last(size: int, num_tokens: int) -> Iterator[Part]:
+    """The last tokens of blocks before, by queries of equal place in theirs: each sees one more."""
+    count, rest = divmod(num_tokens, size)
+    for first, stop, length in ((0, rest, count), (rest, size, count - 1)):
+        if length > 0 and first < stop:
+            pieces = stop - first
+            queries = Rows(size + first, length, pieces, every=1, step=size)
+            yield Part(queries, Rows(size - 1, length, pieces, step=size), is_causal=True)
+
+
+def _window(window: int, num_tokens: int) -> Iterator[Part]:
+    """Groups as long as the window see their own, and of the one before what is not too far."""
+    yield from _own(window, num_tokens)
+    count, rest = divmod(num_tokens, window)
+    for first, length, pieces in ((window, window - 1, count - 1), (count * window, rest, 1)):
+        if length and pieces > 0 and first >= window:
+            queries = Rows(first, length, pieces, window)
+            keys = replace(queries, first=first - window + 1)
+            yield Part(queries, keys, is_causal=True, is_reversed=True)
+    if count and rest:
+        far = count * window - window + rest + 1
+        if far < count * window:
+            yield Part(Rows(count * window, rest), Rows(far, count * window - far))
 
 
 class AttentionInParts(torch.autograd.Function):
@@ -89,19 +173,16 @@ class AttentionInParts(torch.autograd.Function):
         sums = out.new_full(query.shape[:2], -torch.inf)
         for part in parts_of(pattern, query.shape[1]):
             own, its = cpu_attention(
-                part.of_queries(query),
-                part.of_keys(key),
-                part.of_keys(value),
+                part.in_order(part.queries.of(query)),
+                part.in_order(part.keys.of(key)),
+                part.in_order(part.keys.of(value)),
                 is_causal=part.is_causal,
                 scale=scale,
             )
-            known = part.of_queries(sums)
-            joined = torch.logaddexp(known, its)
-            its.sub_(joined).exp_()
-            part.of_queries(out).mul_((known - joined).exp_()[..., None]).addcmul_(
-                own.to(out.dtype), its[..., None]
-            )
-            known.copy_(joined)
+            own, its = part.in_order(own).to(out.dtype), part.in_order(its)
+            known = part.queries.of(sums)
+            part.queries.of(out).lerp_(own, (its - known).sigmoid_()[..., None])
+            known.copy_(torch.logaddexp(known, its))
         out = out.to(query.dtype)
         ctx.save_for_backward(query, key, value, out, sums)
         ctx.pattern, ctx.scale = pattern, scale
@@ -113,17 +194,22 @@ class AttentionInParts(torch.autograd.Function):
         """Add what the parts send back."""
         query, key, value, out, sums = ctx.saved_tensors
         grads = [torch.zeros_like(one) for one in (query, key, value)]
+        # Of a sum it is one number, which each part would spread out anew.
+        grad = grad.contiguous()
         for part in parts_of(ctx.pattern, query.shape[1]):
-            views = (part.of_queries, part.of_keys, part.of_keys)
+            rows = (part.queries, part.keys, part.keys)
             found = cpu_attention_backward(
-                part.of_queries(grad),
-                *(view(one) for view, one in zip(views, (query, key, value), strict=True)),
-                part.of_queries(out),
-                part.of_queries(sums),
+                part.in_order(part.queries.of(grad)),
+                *(
+                    part.in_order(own.of(one))
+                    for own, one in zip(rows, (query, key, value), strict=True)
+                ),
+                part.in_order(part.queries.of(out)),
+                part.in_order(part.queries.of(sums)),
                 dropout_p=0.0,
                 is_causal=part.is_causal,
                 scale=ctx.scale,
             )
-            for view, whole, own in zip(views, grads, found, strict=True):
-                view(whole).add_(own)
+            for own, whole, one in zip(rows, grads, found, strict=True):
+                own.add(whole, part.in_order(one))
         return (*grads, None, None)

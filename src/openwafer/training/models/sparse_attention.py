@@ -2,9 +2,9 @@
 
 A pattern says which keys a block of queries sees. Torch's attention is called over those keys
 alone, so that work, and what is kept for the backward, grow with the pattern and not with tokens x
-tokens. On a CPU :mod:`.attention_in_parts` does it in fewer and larger calls, where blocks see
-whole blocks, values have the size of queries, and there is no mask of the caller's and no dropout.
-Elsewhere each block of queries is a call.
+tokens. On a CPU :mod:`.attention_in_parts` does it in fewer and larger calls, where values have the
+size of queries, and there is no mask of the caller's and no dropout. Elsewhere each block of
+queries is a call.
 
 Shapes: B batch, H heads of queries, G heads of keys, Q queries, N keys, K size of one head.
 """
@@ -20,7 +20,7 @@ import transformers
 from torch import Tensor, nn
 
 from openwafer.diagnostics import error
-from openwafer.training.models.attention_in_parts import AttentionInParts, are_rectangles
+from openwafer.training.models.attention_in_parts import AttentionInParts
 from openwafer.training.models.attention_pattern import Pattern, pattern_of
 
 
@@ -93,7 +93,7 @@ def sparse_attention(
             all of them.
         options: of torch's ``scaled_dot_product_attention``.
     """
-    is_whole = mask_BHQN is None and are_rectangles(pattern)
+    is_whole = mask_BHQN is None
     if is_whole and _is_for_parts(query_BHQK, key_value, options.get("dropout_p", 0.0)):
         return _in_parts(pattern, query_BHQK, key_value, options.get("scale"))
     num_keys, size = key_value[0].shape[2], pattern.block
@@ -144,7 +144,9 @@ def _in_parts(
     scale: float | None,
 ) -> Tensor:
     num_shared = query_BHQK.shape[1] // key_value[0].shape[1]
-    keys, values = (one.repeat_interleave(num_shared, 1) for one in key_value)
+    keys, values = (
+        one if num_shared == 1 else one.repeat_interleave(num_shared, 1) for one in key_value
+    )
     flat = (one.flatten(0, 1) for one in (query_BHQK, keys, values))
     out: Tensor = AttentionInParts.apply(*flat, pattern, scale)  # type: ignore[no-untyped-call]
     return out.view_as(query_BHQK)
