@@ -16,6 +16,17 @@ def case(*values: Any, by_default: bool, id: str | None = None) -> ParameterSet:
     return pytest.param(*values, marks=() if by_default else pytest.mark.slow, id=id)
 
 
+def some(rows: Iterable[Any], *by_default: Any) -> list[ParameterSet]:
+    """All rows of a table, of which these run by default; a tuple is a row of several values."""
+    all_rows = list(rows)
+    if strange := [row for row in by_default if row not in all_rows]:
+        raise ValueError(f"no row is {strange[0]!r}")
+    return [
+        case(*(row if isinstance(row, tuple) else (row,)), by_default=row in by_default)
+        for row in all_rows
+    ]
+
+
 def _name(value: object) -> str:
     if isinstance(value, set | frozenset):
         raise TypeError(f"{value} has another order in another process: name it in a dict")

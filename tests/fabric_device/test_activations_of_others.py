@@ -15,6 +15,7 @@ from openwafer.fabric_device.on_wafer import OnWafer
 from openwafer.training.frontends import stream_weights
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream.stream_options import StreamOptions
+from tests.tables import case
 
 X = torch.linspace(-1, 1, 18).view(6, 3)
 WIDTH = 4
@@ -251,7 +252,7 @@ def infinite(entries: Entries) -> Entries:
             "entry of token 3 has values that are infinite[^$]*1 of 2 entries",
         ),
         (Entries([0, -1]), "token -1 in an embedding of 7 entries"),
-        (Entries([7, 0]), "token 7 in an embedding of 7 entries"),
+        case(Entries([7, 0]), "token 7 in an embedding of 7 entries", by_default=False),
         (Entries([0, 1], padding_idx=1), "torch's embedding with other options inside it"),
     ],
 )

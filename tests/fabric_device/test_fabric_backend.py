@@ -58,7 +58,7 @@ def train(trained: nn.Module, backend: Fabric | None, num_steps: int = 2) -> lis
 
 
 def test_a_network_on_the_wafer_has_torchs_losses(fabric: Fabric) -> None:
-    found, expected = train(model(), fabric, 20), train(model(), None, 20)
+    found, expected = train(model(), fabric, 6), train(model(), None, 6)
     assert found == pytest.approx(expected, rel=1e-4)
     assert expected[-1] < expected[0]
 
@@ -111,8 +111,8 @@ def test_norms_and_gates_of_a_transformer_are_computed_on_the_wafer(
         gelu = nn.GELU(approximate="tanh")
         return model(norm(HIDDEN), mlp, gelu, norm(HIDDEN), nn.Linear(HIDDEN, NUM_CLASSES))
 
-    assert train(built(), fabric) == pytest.approx(train(built(), None), rel=1e-4)
-    assert fabric.report().copies_off == {"cross_entropy": 2}
+    assert train(built(), fabric, 1) == pytest.approx(train(built(), None, 1), rel=1e-4)
+    assert fabric.report().copies_off == {"cross_entropy": 1}
 
 
 def test_of_sparse_weights_only_what_is_kept_streams(fabric: Fabric) -> None:
@@ -132,6 +132,7 @@ def _first(weight: Tensor, count: int) -> Tensor:
     return mask.view(weight.shape)
 
 
+@pytest.mark.slow
 def test_a_layer_left_to_the_host_is_computed_there_and_counted() -> None:
     fabric = Fabric(replace(OPTIONS, host=("4",)))
     assert train(model(), fabric) == pytest.approx(train(model(), None), rel=1e-4)

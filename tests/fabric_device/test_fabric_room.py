@@ -146,6 +146,19 @@ def test_a_call_of_more_tokens_is_refused_before_any_of_it_runs_and_the_loop_goe
     fabric.close()
 
 
+def test_losses_that_are_kept_hold_nothing_behind_their_backward() -> None:
+    fabric, model = Fabric(FabricOptions(rows=1, columns=1)), small(30)
+    with streamed(model, fabric):
+        losses, taken = [], []
+        for _ in range(2):
+            losses.append(entropy(model))
+            losses[-1].backward()
+            taken.append(fabric.report().memory_bytes)
+    assert losses[0] == losses[1]
+    assert taken[0] == taken[1]
+    fabric.close()
+
+
 class Table(nn.Linear):
     """Entries of a table that is no weight, by a linear layer."""
 

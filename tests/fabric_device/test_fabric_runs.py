@@ -27,6 +27,7 @@ from openwafer.training.session.config_sections import (
     StreamingConfig,
 )
 from openwafer.training.stream.stream_options import FabricOptions
+from tests.tables import case
 from tests.training.kill.killed_runs import (
     Moment,
     final_arrays,
@@ -250,9 +251,10 @@ ODD: dict[str, Any] = {
     ("changed", "words"),
     [
         ({"fabric": replace(FABRIC, rows=3000)}, "3000 rows and 2 columns of PEs; wse3 has room"),
-        (
+        case(
             {"fabric": FabricOptions(1, 1, host=("embedding",))},
             "48 tokens of 300 features take 57,600 bytes",
+            by_default=False,
         ),
         (
             WHOLE | {"batch": BatchConfig(size=4, sequence_length=12, micro_batches=2)},

@@ -22,7 +22,7 @@ def _compare(random: Random, effort: Effort) -> None:
     assert_same(native, run_interpreter(module, arguments=[7]))
 
 
-@examples(20, _ANY, by_default=5)
+@examples(20, _ANY, by_default=3)
 @given(random=st.randoms(use_true_random=False))
 def test_generated_programs_run_as_interpreted(random: Random) -> None:
     _compare(random, Effort.LIGHT)

@@ -180,6 +180,7 @@ def test_a_script_that_is_not_there_is_said(folder: Path) -> None:
     assert (done.returncode, "there is no script nothing.py" in done.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_the_public_door_has_the_runtime() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import openwafer.sdk; print(openwafer.sdk.Runtime.__name__)"],

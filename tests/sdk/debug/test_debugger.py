@@ -119,7 +119,7 @@ def test_steps_back_are_the_steps_forward_state_by_state(
     folder: Path,
 ) -> None:
     debugger = debugger_of(folder, spacing=8)
-    forwards = [(debugger.step(0), digest(debugger)) for _ in range(25)]
+    forwards = [(debugger.step(0), digest(debugger)) for _ in range(12)]
     for halt, state in forwards[-2::-1]:
         again = debugger.step_back(0)
         assert replace(again, reason=halt.reason) == halt

@@ -15,7 +15,6 @@ from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.state import allocate
 from tests.sdk.door.small_program import small_program
 from tests.sdk.fabric.python_code import PythonCode, engine_of, image, program
-from tests.tables import case
 
 GIB = 1 << 30
 RUN = """
@@ -40,7 +39,8 @@ def limit() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-@pytest.mark.parametrize("threads", [case(1, by_default=False), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
 def test_a_program_runs_in_two_gibibytes(tmp_path: Path, threads: int) -> None:
     small_program(tmp_path, 2, 1).save(tmp_path / "out")
     line = [sys.executable, "-c", RUN, str(tmp_path / "out"), str(threads)]

@@ -32,7 +32,7 @@ from tests.sdk.order.pe_programs import (
     num_received,
     program_of,
 )
-from tests.tables import checkerboard
+from tests.tables import checkerboard, some
 
 NATIVE = SimulatorOptions(code="native")
 OTHERS: dict[str, dict[str, Any]] = {"size": {"threads": 2}, "code": {"code": "other"}}
@@ -114,7 +114,7 @@ def digest(simulator: Simulator) -> str:
     return simulator.snapshot().machine.digest()
 
 
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("threads", some([1, 3], 3))
 @examples(15, by_default=4, deadline=None)
 @given(machine=machines())
 def test_machines_begin_again(threads: int, machine: Machine) -> None:
@@ -172,7 +172,7 @@ def compare(simulator: Simulator, program: Program, folder: Path, cycles: list[i
     assert done.stdout.split() == [digest(simulator)] * len(cycles)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", some([1, 2], 2))
 def test_another_process_goes_on_from_10_random_cycles(
     program: Program, tmp_path: Path, threads: int
 ) -> None:

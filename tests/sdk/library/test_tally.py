@@ -4,6 +4,7 @@ import pytest
 
 from openwafer.sdk.arch.generation import Arch
 from tests.sdk.library import rig
+from tests.tables import checkerboard
 
 SIZES = [(1, 1), (1, 4), (4, 1), (3, 5)]
 
@@ -52,8 +53,9 @@ def expected(size: tuple[int, int]) -> int:
     return 2 * sum(x + 10 * y for x in range(width) for y in range(height))
 
 
-@pytest.mark.parametrize("arch", rig.BOTH)
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("size", "arch"), checkerboard({str(size): size for size in SIZES}, rig.BOTH)
+)
 def test_the_corner_is_told_once_when_the_tally_is_reached(
     size: tuple[int, int], arch: Arch
 ) -> None:

@@ -121,7 +121,7 @@ POLICIES = {1: Activations.OFFLOAD, 2: Activations.RECOMPUTE, 3: Activations.KEE
         {kind.__name__: kind for kind in (Frozen, Mixed, Left, Rounded, Repeats)},
         (1, 2, 3),
         tuple(LOSSES),
-        one_in=4,
+        one_in=7,
     ),
 )
 def test_a_context_around_layers_is_that_of_the_plain_loop(

@@ -92,9 +92,9 @@ def test_evaluation_of_a_batch_for_which_there_is_no_room_is_refused() -> None:
 def test_graphs_that_wait_for_their_backward_count() -> None:
     model = Chain()
     with stream(model):
-        losses = [model(rows(100))]
+        losses = [model(rows(200))]
         with pytest.raises(OpenwaferError, match="graphs of earlier forwards hold"):
-            losses.extend(model(rows(100)) for _ in range(9))
+            losses.extend(model(rows(200)) for _ in range(4))
 
 
 def test_a_kind_of_batch_is_metered_when_it_comes_for_the_first_time() -> None:

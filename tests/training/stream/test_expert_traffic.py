@@ -20,7 +20,7 @@ def traffic_after(run: StreamedRun) -> Traffic:
 
 
 @pytest.mark.parametrize(
-    ("clip_norm", "host_kib"), checkerboard({"on push": None, "on fetch": 0.1}, (32, 64))
+    ("clip_norm", "host_kib"), checkerboard({"on push": None, "on fetch": 0.1}, (64, 32), one_in=3)
 )
 def test_experts_move_the_bytes_of_the_plan(
     clip_norm: float | None, host_kib: int, tmp_path: Path

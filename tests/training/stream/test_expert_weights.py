@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.update_rules import Lamb
 from openwafer.training.stream.plan.placement import StoreTier
-from tests.tables import case, checkerboard
+from tests.tables import checkerboard, some
 from tests.training.stream.both_loops import (
     STREAMED,
     Run,
@@ -105,7 +105,8 @@ def streamed_and_plain_differ_in(run: Run) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "use", [case(one_by_one, by_default=False), held_together, by_tensor, used_twice, counted]
+    "use",
+    some([one_by_one, held_together, by_tensor, used_twice, counted], held_together, used_twice),
 )
 def test_experts_are_taken_one_by_one(use: Use) -> None:
     run = run_of(use)
@@ -136,7 +137,7 @@ def test_experts_on_disk_learn_the_same(
     assert differing(parameters, train_plainly(run)) == []
 
 
-@pytest.mark.parametrize("use", [in_shares, by_slice, by_attribute])
+@pytest.mark.parametrize("use", some([in_shares, by_slice, by_attribute], in_shares, by_slice))
 def test_a_weight_that_is_used_otherwise_stays_whole(use: Use) -> None:
     run = run_of(use)
     assert not plan(run, STREAMED).plan.split.sliced

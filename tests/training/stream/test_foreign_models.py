@@ -65,7 +65,7 @@ def trains(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "policy"), checkerboard(CHANGES, (Activations.KEEP, Activations.RECOMPUTE), one_in=3)
+    ("change", "policy"), checkerboard(CHANGES, (Activations.KEEP, Activations.RECOMPUTE), one_in=4)
 )
 def test_a_changed_model_learns_what_it_learns_plainly(change: Change, policy: Activations) -> None:
     found = outcome(trains, build=changed(change), policy=policy)
@@ -117,7 +117,9 @@ def balances_alone(loop: Loop) -> None:
 
 @pytest.mark.parametrize(
     ("lines", "policy"),
-    checkerboard({lines.__name__: lines for lines in (balances, balances_alone)}, Activations),
+    checkerboard(
+        {lines.__name__: lines for lines in (balances, balances_alone)}, Activations, one_in=3
+    ),
 )
 def test_losses_left_on_modules_count(lines: Lines, policy: Activations) -> None:
     found = outcome(lines, build=Routed, policy=policy)

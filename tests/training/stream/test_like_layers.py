@@ -139,6 +139,7 @@ class CountsGelu(TorchFunctionMode):
         return func(*args, **kwargs or {})
 
 
+@pytest.mark.slow
 def test_all_layers_are_walked_twice_and_a_few_in_each_try_between() -> None:
     budget = middle_budget()
     with CountsGelu() as counts:

@@ -150,6 +150,7 @@ RUNS: dict[str, Callable[[int], Run]] = {
 }
 # Each model runs by default, policies and small numbers in turn.
 DEFAULT = {*zip(RUNS, cycle(Activations), cycle(NUMBERS[:4]))}
+DEFAULT = {cell for cell in DEFAULT if cell[0] not in ("untied decoder", "clipped")}
 CASES = [
     case(*cell, by_default=cell in DEFAULT, id="{}, {}, {}".format(*cell))
     for cell in product(RUNS, Activations, NUMBERS)
@@ -176,6 +177,7 @@ def test_parameters_are_those_of_the_plain_loop(
     assert differing(found, plain_parameters(model, number)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy", [case(p, by_default=p is Activations.RECOMPUTE) for p in Activations]
 )

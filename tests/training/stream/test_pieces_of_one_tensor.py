@@ -102,7 +102,8 @@ def trains(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layer", "policy"), checkerboard(tuple(LAYERS), (Activations.OFFLOAD, Activations.RECOMPUTE))
+    ("layer", "policy"),
+    checkerboard(tuple(LAYERS), (Activations.OFFLOAD, Activations.RECOMPUTE), one_in=4),
 )
 def test_pieces_are_saved_as_the_plain_loop_finds_them(layer: str, policy: Activations) -> None:
     def build() -> nn.Module:

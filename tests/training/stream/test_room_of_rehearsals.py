@@ -75,6 +75,7 @@ def smallest_budget(times: int) -> int:
     return int(told[1].replace(",", ""))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_budget_that_the_plan_accepts_holds_from_the_smallest_one_on(times: int) -> None:
     smallest = smallest_budget(times)

@@ -114,6 +114,7 @@ def test_loans_that_a_departed_pass_gives_back_are_no_memory_of_the_device(tmp_p
         streamed.close()
 
 
+@pytest.mark.slow
 def test_a_pass_of_which_nothing_is_foreseen_is_planned_from_its_first_call() -> None:
     run = run_of(Shuffled)
     streamed = StreamedRun(run, plan(run, OPTIONS))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.training.plan_record import Mode
+from tests.tables import case
 from tests.training.stream.both_loops import STREAMED, LossOf, Run, plan
 
 WIDTH = 64
@@ -51,7 +52,13 @@ def noting_to(path: Path) -> LossOf:
     return loss_of
 
 
-@pytest.mark.parametrize(("budget", "mode"), [(150_000, Mode.STREAMED), (1 << 30, Mode.RESIDENT)])
+@pytest.mark.parametrize(
+    ("budget", "mode"),
+    [
+        case(150_000, Mode.STREAMED, by_default=True),
+        case(1 << 30, Mode.RESIDENT, by_default=False),
+    ],
+)
 def test_weights_that_do_not_fit_are_never_in_memory_together(
     tmp_path: Path, budget: int, mode: Mode
 ) -> None:

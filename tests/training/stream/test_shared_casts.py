@@ -42,6 +42,7 @@ def without_kept_casts(loop: Loop) -> None:
         loop.step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lines", "times"), [(a_forward_each, 1), (without_kept_casts, 2)])
 def test_casts_that_no_two_calls_share_are_those_of_the_plain_loop(
     lines: Callable[[Loop], None], times: int

@@ -60,6 +60,7 @@ def test_the_budget_named_is_the_smallest_that_works(name: str) -> None:
     assert named(RUNS[name], smallest - 1) == smallest
 
 
+@pytest.mark.slow
 def test_a_layer_is_split_further_where_the_budget_leaves_no_other_way() -> None:
     run = RUNS["one large"]
     smallest = named(run, 5_000)

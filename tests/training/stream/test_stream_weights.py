@@ -78,6 +78,7 @@ def on_tier(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Streamed
     made.streamed.close()
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_the_plain_loop(on_tier: Streamed) -> None:
     assert differing(on_tier.run().weights(), Loop().run().weights()) == []
 
@@ -94,11 +95,13 @@ def test_a_norm_that_is_not_finite_is_refused_on_request(loop: Streamed) -> None
         loop.streamed.clip_grad_norm_(MAX_NORM, error_if_nonfinite=True)
 
 
+@pytest.mark.slow
 def test_gradients_of_several_backwards_add_up(loop: Streamed) -> None:
     plain = Loop().run(num_backwards=2)
     assert differing(loop.run(num_backwards=2).weights(), plain.weights()) == []
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_zeroed_is_not_applied(loop: Streamed) -> None:
     loop.backward(step=7)
     loop.optimizer.zero_grad()
@@ -130,6 +133,7 @@ def test_a_step_that_was_not_taken_is_taken_after_the_stream(loop: Streamed) -> 
     assert differing(loop.weights(), plain.weights()) == []
 
 
+@pytest.mark.slow
 def test_closing_gives_the_model_its_weights_back(loop: Streamed) -> None:
     loop.run()
     loop.streamed.close()
@@ -138,6 +142,7 @@ def test_closing_gives_the_model_its_weights_back(loop: Streamed) -> None:
     assert all(p.grad is not None for p in loop.model.parameters())
 
 
+@pytest.mark.slow
 def test_a_model_that_streams_can_be_evaluated_between_steps(loop: Streamed) -> None:
     plain = Loop().run()
     loop.run()
@@ -169,6 +174,7 @@ def test_a_model_that_fits_is_left_as_it_is() -> None:
     streamed.close()
 
 
+@pytest.mark.slow
 def test_an_optimizer_that_has_begun_goes_on() -> None:
     made = Loop().run(num_steps=2)
     streamed = stream_weights(made.model, made.optimizer, device_memory=CAP, options=STREAMED)

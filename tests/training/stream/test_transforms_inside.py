@@ -66,7 +66,7 @@ def stack(chosen: Transform) -> Callable[[], nn.Module]:
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(
-    ("transform", "policy"), checkerboard((by_autograd, by_vmap, by_jvp), Activations)
+    ("transform", "policy"), checkerboard((by_autograd, by_vmap, by_jvp), Activations, one_in=3)
 )
 def test_a_layer_that_needs_no_hooks_away_learns_what_it_learns_plainly(
     transform: Transform, policy: Activations

@@ -59,7 +59,7 @@ class Stacked(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("policy", "kind", "grad"), checkerboard(Activations, (Late, LateData), (True, False))
+    ("policy", "kind", "grad"), checkerboard(Activations, (Late, LateData), (True, False), one_in=3)
 )
 def test_a_late_write_is_refused_where_the_layer_ends(
     policy: Activations, kind: type[Late], grad: bool

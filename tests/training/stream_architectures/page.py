@@ -17,7 +17,7 @@ Each row is a tiny configuration of an architecture of the transformers library.
 AdamW on the CPU, once in the plain PyTorch loop and once streamed; all parameters and buffers must
 then be equal in every bit. `make test-slow` trains each row for {num_steps} steps in fp32, under
 bf16 autocast and under fp16 autocast, with activations kept, recomputed and offloaded. `make test`
-trains {num_default} of them for {num_default_steps} steps in the way that the last column names.
+trains {num_default} of them for {num_default_steps} step in the way that the last column names.
 Two micro-batches make a step, or by default one, unless what the model does depends on what it did
 before: dropout, layers that are skipped and running statistics. An architecture whose forward
 writes to its own weights is refused where it would be streamed. I-BERT is not trained under fp16:
@@ -26,7 +26,7 @@ its own check for NaN fails on the random weights on which a plan is made.
 | architecture | class | in every test run |
 |---|---|---|
 """
-NUM_STEPS, NUM_DEFAULT_STEPS = 20, 2
+NUM_STEPS, NUM_DEFAULT_STEPS = 20, 1
 
 
 class Cell(NamedTuple):

@@ -32,7 +32,7 @@ def name_of(row: Architecture) -> str:
 
 
 @pytest.mark.parametrize("row", [row for row in ARCHITECTURES if row.name in CELLS], ids=name_of)
-def test_two_streamed_steps_equal_plain_ones(row: Architecture) -> None:
+def test_a_streamed_step_equals_a_plain_one(row: Architecture) -> None:
     precision, policy = CELLS[row.name]
     num_micro_batches = num_default_micro_batches(row)
     training = Training(row, NUM_DEFAULT_STEPS, PRECISIONS[precision], num_micro_batches)

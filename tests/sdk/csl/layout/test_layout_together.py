@@ -9,6 +9,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.csl.layout import build_program
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.program.program import Program
+from tests.tables import checkerboard
 
 HEAD = """
 const is_walked = false;
@@ -118,7 +119,7 @@ def meaning(program: Program) -> tuple[object, ...]:
     return data, routes
 
 
-@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS.keys())
+@pytest.mark.parametrize("block", checkerboard(BLOCKS))
 def test_loops_mean_the_same_together_and_one_by_one(block: str, tmp_path: Path) -> None:
     found = meaning(build(tmp_path, block))
     assert found == meaning(build(tmp_path, block, is_walked=True))
@@ -149,7 +150,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("block", ERRORS.values(), ids=ERRORS.keys())
+@pytest.mark.parametrize("block", checkerboard(ERRORS, one_in=3))
 def test_errors_are_those_of_the_iterations_one_by_one(block: str, tmp_path: Path) -> None:
     texts = []
     for is_walked in (False, True):

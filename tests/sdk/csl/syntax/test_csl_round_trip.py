@@ -31,7 +31,7 @@ def parsed(text: str) -> ast.Module:
     return module
 
 
-@examples(60)
+@examples(60, by_default=5)
 @given(modules)
 def test_a_tree_is_read_back_from_its_text(module: Any) -> None:
     assert parsed(render_module(module)) == module

@@ -16,6 +16,7 @@ from openwafer.training.stream.layers import partition
 from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.stages.flow import Flow, flow_of
 from openwafer.training.stream.stages.stage_pass import StageForward
+from tests.tables import some
 from tests.training.session.tiny_model import TinyModel
 from tests.training.stream.small_gpt import TIED, build_gpt
 
@@ -119,7 +120,7 @@ def run_in_stages(model: nn.Module, flow: Flow, layers: list[str], cuts: list[in
     return outputs[-1][0]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", some(MODELS, "GPT-2", "residual sums outside of layers"))
 def test_a_model_cut_in_all_places_computes_the_same(name: str) -> None:
     model, plain = MODELS[name](), MODELS[name]()
     flow, layers = walked(model)
