@@ -89,5 +89,5 @@ def test_the_type_of_values_is_their_precision() -> None:
 
 
 def test_values_that_are_no_numbers_are_not_counted() -> None:
-    with pytest.raises(OpenwaferError, match="1 of the 2 values of values are infinite"):
+    with pytest.raises(OpenwaferError, match=r"values of values are no numbers .* at 1"):
         kernels.histogram(np.array([1, np.nan], np.float32), 2, (0, 1), (1, 1))

@@ -92,7 +92,7 @@ def test_products_of_16_times_16_pes_take_what_their_plans_say(
     assert abs(cycles - plan.cycles) <= 0.1 * plan.cycles
 
 
-def test_a_number_that_is_none_stays_in_its_row() -> None:
+def test_what_an_infinite_element_makes_stays_in_its_row() -> None:
     a = np.ones((3, 3), np.float32)
     a[1, 2] = np.inf
     result = kernels.gemv(a, np.array([1, 1, 0], np.float32), (2, 2))

@@ -114,7 +114,7 @@ def test_one_transform_needs_no_dim_for_it() -> None:
         (np.ones(4, np.complex64), (8, 8), "8 rows and 8 columns of PEs for 4 numbers"),
         (np.ones((17, 4), np.complex64), (2, 2), "the plan is for 1 to 16 transforms"),
         (np.ones((1, 1, 4), np.complex64), (2, 2), r"values have the shape \(1, 1, 4\)"),
-        (np.full(4, np.nan, np.complex64), (2, 2), "4 of the 4 values of values are infinite"),
+        (np.full(4, np.nan, np.complex64), (2, 2), "4 of the 4 values of values are no numbers"),
         (np.ones(64, np.complex64), (2, 2), r"a tile of \(32, 32, 64\) complex numbers of f32"),
     ],
 )

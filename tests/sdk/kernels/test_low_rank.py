@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
-from openwafer.sdk.kernels import LowRankTiles, Shape, TlrMvmPlan, Tree
+from openwafer.sdk.kernels import LowRankTiles, Precision, Shape, TlrMvmPlan, Tree
 
 ARCHS = ("wse2", "wse3")
+ONE = np.ones((4, 1), np.float32)
 
 
 def drawn_tiles(
@@ -37,8 +38,9 @@ def drawn_tiles(
 def vector_for(plan: TlrMvmPlan, seed: int) -> np.ndarray:
     """Random numbers of the plan's type."""
     rng, n = np.random.default_rng(seed), plan.a.shape[1]
-    values = rng.normal(size=n) + 1j * rng.normal(size=n)
-    return values.astype(np.complex64) if plan.a.is_complex else values.real.astype(np.float32)
+    values = rng.normal(size=n) + 1j * plan.a.is_complex * rng.normal(size=n)
+    values = values if plan.a.is_complex else values.real
+    return values.astype(np.complex64 if plan.a.is_complex else plan.precision.given)
 
 
 def check_product(plan: TlrMvmPlan, seed: int) -> None:
@@ -47,7 +49,7 @@ def check_product(plan: TlrMvmPlan, seed: int) -> None:
     result = plan.run(x, check=True)
     off = result.values - plan.a.matrix @ x.astype(plan.a.matrix.dtype)
     bound = plan.error_bound(x)
-    assert result.values.dtype == x.dtype
+    assert result.values.dtype == (x.dtype if plan.a.is_complex else plan.precision.sums)
     assert (np.abs(off.real) <= bound).all()
     assert (np.abs(off.imag) <= bound).all()
     assert np.array_equal(plan.run(x).values, result.values)
@@ -60,7 +62,7 @@ def small_plans() -> tuple[TlrMvmPlan, ...]:
     few = drawn_tiles((6, 9), (4, 3), 2, is_complex=False)
     return (
         kernels.plan_tlr_mvm(several, (2, 2), arch="wse2"),
-        kernels.plan_tlr_mvm(few, (3, 4), tree=Tree(Shape.TREE)),
+        kernels.plan_tlr_mvm(few, (3, 4), precision="f16-f32", tree=Tree(Shape.TREE)),
     )
 
 
@@ -82,7 +84,8 @@ def plans(draw: st.DrawFn) -> TlrMvmPlan:
         seed=draw(st.integers(0, 2**32 - 1)),
     )
     size = draw(st.integers(1, 3)), draw(st.integers(1, 4))
-    return kernels.plan_tlr_mvm(tiles, size, arch=draw(st.sampled_from(ARCHS)))
+    arch, precision = draw(st.sampled_from(ARCHS)), draw(st.sampled_from(Precision))
+    return kernels.plan_tlr_mvm(tiles, size, arch=arch, precision=precision)
 
 
 @pytest.mark.slow
@@ -126,7 +129,8 @@ def test_products_of_tiles_take_what_their_plan_says(number: int) -> None:
     assert abs(cycles - plan.cycles) <= 0.1 * cycles
 
 
-SIZES = [
+# Generation, shape, tile, rows and columns of PEs, most ranks, whether complex.
+SIZES: list[tuple[str, tuple[int, int], tuple[int, int], tuple[int, int], int, bool]] = [
     ("wse2", (64, 64), (8, 8), (2, 4), 6, True),
     ("wse3", (96, 96), (16, 32), (3, 3), 9, True),
     ("wse3", (40, 60), (5, 12), (4, 5), 4, False),
@@ -138,17 +142,15 @@ SIZES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("arch", "shape", "tile", "size", "most", "is_complex"), SIZES)
+@pytest.mark.parametrize("precision", list(Precision))
+@pytest.mark.parametrize("case", SIZES)
 def test_products_of_many_tiles_take_what_their_plan_says(
-    arch: str,
-    shape: tuple[int, int],
-    tile: tuple[int, int],
-    size: tuple[int, int],
-    most: int,
-    is_complex: bool,
+    case: tuple[str, tuple[int, int], tuple[int, int], tuple[int, int], int, bool],
+    precision: Precision,
 ) -> None:
+    arch, shape, tile, size, most, is_complex = case
     tiles = drawn_tiles(shape, tile, most, is_complex=is_complex)
-    plan = kernels.plan_tlr_mvm(tiles, size, arch=arch)
+    plan = kernels.plan_tlr_mvm(tiles, size, arch=arch, precision=precision)
     cycles = plan.run(vector_for(plan, 0)).cycles
     assert abs(cycles - plan.cycles) <= 0.1 * cycles
 
@@ -161,6 +163,25 @@ def test_a_plan_says_what_lies_on_a_pe() -> None:
     assert plan.ranks.sum() == plan.a.ranks.sum()
 
 
+def test_short_tiles_have_bounds_only_where_their_numbers_fit() -> None:
+    tiles = drawn_tiles((8, 8), (4, 4), 2, is_complex=False)
+    for precision in (Precision.F16, Precision.F16_F32):
+        plan = kernels.plan_tlr_mvm(tiles, (1, 1), precision=precision)
+        assert np.isfinite(plan.error_bound(np.ones(8, np.float16))).all()
+        # V^H x leaves the range of f16.
+        assert np.isinf(plan.error_bound(np.full(8, 65_000, np.float16))).any()
+
+
+def test_tiles_and_vectors_that_f16_cannot_hold_are_refused() -> None:
+    long = LowRankTiles((4, 4), (4, 4), [[ONE * 1e5]], [[ONE]])
+    with pytest.raises(OpenwaferError, match=r"4 of the 4 values of u of tile \(0, 0\) are beyond"):
+        kernels.plan_tlr_mvm(long, (1, 1), precision="f16")
+    bent = LowRankTiles((4, 4), (4, 4), *([[ONE.astype(np.complex64)]],) * 2)
+    x = np.array([1, 1j, 1e5j, 0], np.complex64)
+    with pytest.raises(OpenwaferError, match="1 of the 8 values of x are beyond float16"):
+        kernels.tlr_mvm(bent, x, (1, 1), precision="f16-f32")
+
+
 GOOD = drawn_tiles((8, 8), (4, 4), 2, is_complex=False)
 
 
@@ -169,15 +190,14 @@ def test_tiles_that_do_not_fit_are_refused() -> None:
         kernels.plan_tlr_mvm(kernels.compress(np.eye(80), (80, 80), 0), (1, 1))
     with pytest.raises(OpenwaferError, match="1 rows and 900 columns of PEs"):
         kernels.plan_tlr_mvm(GOOD, (1, 900))
-    with pytest.raises(OpenwaferError, match=r"x is float64 and the tiles are float32"):
+    with pytest.raises(OpenwaferError, match="x is float64; real tiles take float32"):
         kernels.tlr_mvm(GOOD, np.ones(8), (1, 1))
     with pytest.raises(OpenwaferError, match=r"x has the shape \(5,\); the plan is for \(8,\)"):
         kernels.tlr_mvm(GOOD, np.ones(5, np.float32), (1, 1))
-    with pytest.raises(OpenwaferError, match="8 of the 8 values of x are infinite or no numbers"):
+    with pytest.raises(OpenwaferError, match="8 of the 8 values of x are no numbers"):
         kernels.tlr_mvm(GOOD, np.full(8, np.nan, np.float32), (1, 1))
 
 
-ONE = np.ones((4, 1), np.float32)
 MISTAKES = {
     "u has 1 rows of [1] tiles; the matrix has 1 rows of 2": ([[ONE]], [[ONE, ONE]]),
     "v of tile (0, 1) is float64": ([[ONE, ONE]], [[ONE, ONE.astype(float)]]),

@@ -41,6 +41,65 @@ def test_a_list_is_refused_by_its_name(name: str) -> None:
         given[first] = np.ones(1, np.float32)  # type: ignore[assignment]
 
 
+# They move bits and compute nothing, so NaN is as good as any other value.
+MOVES = {"broadcast", "gather", "scatter", "transpose", "GatherPlan.run", "TransposePlan.run"}
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS.keys() - MOVES - {"CollectivePlan.run"}))
+def test_no_number_is_refused_with_its_place(name: str) -> None:
+    kernel = KERNELS[name]
+    arrays = arrays_of(kernel)
+    given: dict[str, Any] = dict.fromkeys(inspect.signature(kernel).parameters)
+    given |= dict.fromkeys(arrays, np.ones((2, 2), np.float32))
+    for first in arrays:
+        wrong = given | {first: np.array([[1, 1], [np.nan, 1]], np.float32)}
+        with pytest.raises(
+            OpenwaferError, match=rf"1 of the 4 values of {first} are no numbers .* at \(1, 0\)"
+        ):
+            kernel(**wrong)
+
+
+def test_a_plan_of_sums_refuses_what_one_of_a_broadcast_moves() -> None:
+    nothing = np.full((1, 2, 1), np.nan, np.float32)
+    with pytest.raises(OpenwaferError, match="2 of the 2 values of values are no numbers"):
+        kernels.plan_collective("reduce", (1, 2), 1).run(nothing)
+
+
+def test_a_stencil_and_its_source_refuse_no_number() -> None:
+    with pytest.raises(OpenwaferError, match="values of scale are no numbers"):
+        kernels.Stencil({(0, 0): 1.0}, scale=np.full((1, 1), np.nan, np.float32))
+    with pytest.raises(OpenwaferError, match="values of values of a source are no numbers"):
+        kernels.Source((0, 0), np.array([np.nan], np.float32))
+
+
+@pytest.mark.parametrize("name", ["between_rows", "between_columns", "between_layers", "storage"])
+def test_a_list_in_fluxes_is_refused_by_its_name(name: str) -> None:
+    shapes = {"between_rows": (0, 1, 2), "between_columns": (1, 0, 2), "between_layers": (1, 1, 1)}
+    given: dict[str, Any] = {one: np.ones(shape, np.float32) for one, shape in shapes.items()}
+    given["storage"] = np.ones((1, 1, 2), np.float32)
+    with pytest.raises(OpenwaferError, match=f"{name} is of the type list"):
+        kernels.Fluxes(**given | {name: [1.0]})
+
+
+def planners() -> dict[str, Kernel]:
+    """Functions that plan on a rectangle."""
+    offered = {name: getattr(kernels, name) for name in kernels.__all__ if "plan_" in name}
+    return {
+        name: one for name, one in offered.items() if "size" in inspect.signature(one).parameters
+    }
+
+
+@pytest.mark.parametrize(("name", "plan"), planners().items())
+def test_a_plan_takes_the_numbers_that_it_needs(name: str, plan: Kernel) -> None:
+    parameters = inspect.signature(plan).parameters
+    given: dict[str, Any] = dict.fromkeys(parameters) | {"size": (2, 2), "arch": "wse2"}
+    with pytest.raises(OpenwaferError, match=r"size is \(2, 2, 2\); a kernel takes rows and"):
+        plan(**given | {"size": (2, 2, 2)})
+    if "shape" in given and name != "plan_stencil":
+        with pytest.raises(OpenwaferError, match=r"shape is \(4,\); [23] numbers are needed"):
+            plan(**given | {"shape": (4,)})
+
+
 def test_a_mask_is_refused_and_not_left_out() -> None:
     x = np.ma.array([1, 2], np.float32, mask=[True, False])
     with pytest.raises(OpenwaferError, match="x has a mask, which no kernel knows"):

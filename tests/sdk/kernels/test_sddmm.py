@@ -75,7 +75,7 @@ def test_sampled_products_take_what_their_plan_says(arch: str, precision: str) -
         (np.ones(3), np.ones(3), r"A has the shape \(3,\)"),
         (np.ones((3, 0)), np.ones((0, 3)), "A has 0 columns"),
         (np.ones((3, 2)), np.ones((3, 2)), r"B has the shape \(3, 2\); the plan is for \(2, 3\)"),
-        (np.ones((3, 2)), np.full((2, 3), np.nan), "6 of the 6 values of B are infinite or no"),
+        (np.ones((3, 2)), np.full((2, 3), np.nan), "6 of the 6 values of b are no numbers"),
         (np.ones((3, 6000)), np.ones((6000, 3)), "a tile of 3 x 3 rows of 6000 elements"),
     ],
 )

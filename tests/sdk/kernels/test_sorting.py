@@ -62,5 +62,5 @@ def test_what_cannot_be_sorted_is_refused(length: int, words: str) -> None:
 
 
 def test_values_without_an_order_are_refused() -> None:
-    with pytest.raises(OpenwaferError, match="1 of the 2 values of values are infinite"):
+    with pytest.raises(OpenwaferError, match="1 of the 2 values of values are no numbers"):
         kernels.sort(np.array([1, np.nan], np.float16), (1, 1))

@@ -144,6 +144,23 @@ def test_what_is_no_sparse_matrix_for_a_pe_is_refused(a: Any, words: str) -> Non
     assert words in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("indices", "pointers", "words"),
+    [
+        ([0, 7], [0, 1, 2], "indices must be < 2"),
+        ([-1, 0], [0, 1, 2], "indices must be >= 0"),
+        ([0, 1], [0, 2, 1], "non-decreasing"),
+    ],
+)
+def test_places_outside_of_a_sparse_matrix_are_refused(
+    indices: list[int], pointers: list[int], words: str
+) -> None:
+    a = scipy.sparse.csr_array(np.eye(2, dtype=np.float32))
+    a.indices, a.indptr = np.array(indices), np.array(pointers)
+    with pytest.raises(OpenwaferError, match=f"A of the shape .2, 2. is no sound csr: .*{words}"):
+        kernels.plan_spmv(a, (1, 1))
+
+
 def test_a_vector_that_does_not_fit_a_sparse_matrix_is_refused() -> None:
     a = scipy.sparse.eye_array(3, dtype=np.float32)
     with pytest.raises(OpenwaferError, match=r"x has the shape \(4,\)"):

@@ -92,11 +92,11 @@ def test_a_norm_neither_overflows_nor_vanishes(exponent: int, seed: int) -> None
     assert abs(plan.run(x).values - np.linalg.norm(x.astype(float))) <= plan.error_bound(x)
 
 
-@pytest.mark.parametrize(("value", "norm"), [(np.inf, np.inf), (np.nan, np.nan), (0.0, 0.0)])
-def test_a_norm_of_what_is_no_number_is_none(value: float, norm: float) -> None:
+@pytest.mark.parametrize(("value", "norm"), [(np.inf, np.inf), (0.0, 0.0)])
+def test_a_norm_is_infinite_with_its_values_and_zero_without_any(value: float, norm: float) -> None:
     x = np.zeros(90, np.float32)
     x[7] = value
-    assert np.array_equal(PLANS[4].run(x).values, norm, equal_nan=True)
+    assert np.array_equal(PLANS[4].run(x).values, norm)
 
 
 @pytest.mark.parametrize(("operation", "arch"), checkerboard(OPERATIONS, ("wse2", "wse3")))

@@ -16,6 +16,7 @@ from openwafer.sdk.kernels import Source, Stencil, StencilPlan
 from openwafer.sdk.kernels.precision import Precision
 from openwafer.sdk.kernels.star import BOUNDARIES
 from tests.examples import examples
+from tests.tables import covering
 
 Field = NDArray[np.float64]
 
@@ -172,13 +173,15 @@ def test_columns_that_start_later_end_later() -> None:
     assert abs(difference_from_plan(kernels.plan_stencil(heat, (2, 80)), 20)) <= 0.02
 
 
+REACHES = ((1, 1, 1), (2, 3, 0), (4, 4, 4), (0, 0, 2), (0, 7, 1))
+# Any two of precision, reach, boundary and generation meet in a case.
+STARS = covering((list(Precision), REACHES, BOUNDARIES, list(Arch)), 2, lambda _: True)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["wse2", "wse3"])
-@pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("reach", [(1, 1, 1), (2, 3, 0), (4, 4, 4), (0, 0, 2), (0, 7, 1)])
-@pytest.mark.parametrize("precision", list(Precision))
+@pytest.mark.parametrize(("precision", "reach", "boundary", "arch"), STARS)
 def test_steps_of_any_star_take_what_their_plan_says(
-    precision: Precision, reach: tuple[int, int, int], boundary: str, arch: str
+    precision: Precision, reach: tuple[int, int, int], boundary: str, arch: Arch
 ) -> None:
     shape = (17, 19, 12)
     source, scale = Source((8, 9, 6), np.ones(5, np.float32)), np.ones(shape, np.float32)

@@ -100,7 +100,7 @@ def test_a_triangular_system_takes_what_its_plan_says(
         (np.diag([1, 0]), np.ones(2), "element 1 of A's diagonal is 0"),
         (np.diag([1e38, 1]), np.ones(2), r"element 0 of A's diagonal is 1e\+38"),
         (np.diag([1, 1e-39]), np.ones(2), "element 1 of A's diagonal is 1e-39"),
-        (np.diag([np.nan, 1]), np.ones(2), "1 of the 4 values of A are infinite or no numbers"),
+        (np.diag([np.nan, 1]), np.ones(2), "1 of the 4 values of a are no numbers"),
         (np.eye(2), np.ones(3), r"B has the shape \(3,\); the plan is for \(2,\)"),
         (np.ones(2), np.ones(2), r"shapes are \(2,\) and \(2,\)"),
         (np.ones((0, 0)), np.ones(0), "a matrix of 0 rows and a right side of 1 columns"),

@@ -15,11 +15,11 @@ import openwafer.sdk as wafer
 from openwafer.cli.pictures import BLUE, INK, RED, picture
 from openwafer.cli.wafer_demos.shown import Check, Line, Shown, by_the_clock
 from openwafer.diagnostics import error
+from openwafer.sdk.kernels.operands import check_finite
 from openwafer.sdk.kernels.precision import gamma
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     STRICT,
-    check_finite,
     check_memory,
     cycles_of,
     known_arch,

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         rms_norm,
     )
     from openwafer.sdk.kernels.precision import Precision
-    from openwafer.sdk.kernels.running import Result
+    from openwafer.sdk.kernels.running import Result, profiled
     from openwafer.sdk.kernels.sampled_product import (
         SddmmPlan,
         SparseResult,
@@ -214,6 +214,7 @@ __all__ = [
     "plan_triangular",
     "plan_vector",
     "power_method",
+    "profiled",
     "reduce",
     "rms_norm",
     "scal",
@@ -265,7 +266,7 @@ _PLACES: Final = MappingProxyType(
         **dict.fromkeys(("NormGradients", "NormPlan", "NormResult"), "norms"),
         **dict.fromkeys(("layer_norm", "plan_norm", "rms_norm"), "norms"),
         "Precision": "precision",
-        "Result": "running",
+        **dict.fromkeys(("Result", "profiled"), "running"),
         **dict.fromkeys(("SddmmPlan", "SparseResult", "plan_sddmm", "sddmm"), "sampled_product"),
         **dict.fromkeys(("SpmvPlan", "plan_spmv", "spmm", "spmv"), "sparse_vector"),
         **dict.fromkeys(("Source", "Stencil"), "star"),

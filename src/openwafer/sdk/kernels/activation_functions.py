@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import UNIT
 from openwafer.sdk.kernels.resting import (
     EXPONENTIAL,
@@ -282,6 +282,7 @@ def _erf_bounds(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
     return of_values, of_slope
 
 
+@takes_operands
 def plan_activation(
     function: str, shape: tuple[int, int], size: tuple[int, int], *, arch: str = Arch.WSE3
 ) -> ActivationPlan:
@@ -303,7 +304,7 @@ def plan_activation(
     return plan
 
 
-@takes_arrays
+@takes_operands
 def gelu(x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """GELU in the form of a tanh; errors are at most :meth:`ActivationPlan.error_bound`.
 
@@ -318,19 +319,19 @@ def gelu(x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Re
     return plan_activation(ActivationFunction.GELU, shape_of(x), size, arch=arch).forward(x)
 
 
-@takes_arrays
+@takes_operands
 def gelu_erf(x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """GELU by the error function; see :func:`gelu`."""
     return plan_activation(ActivationFunction.GELU_ERF, shape_of(x), size, arch=arch).forward(x)
 
 
-@takes_arrays
+@takes_operands
 def silu(x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """x times its logistic function; see :func:`gelu`."""
     return plan_activation(ActivationFunction.SILU, shape_of(x), size, arch=arch).forward(x)
 
 
-@takes_arrays
+@takes_operands
 def swiglu(
     gate: NDArray[Any], x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3
 ) -> Result:

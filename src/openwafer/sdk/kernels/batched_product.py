@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_products,
@@ -110,7 +110,7 @@ class BatchedGemmPlan:
         inner = self.tile[1]
         return bound_of_products(a, b, inner, inner, self.precision.sums)
 
-    @takes_arrays
+    @takes_operands
     def run(self, a: NDArray[Any], b: NDArray[Any], *, check: bool = False) -> Result:
         """Multiply on the simulated wafer.
 
@@ -150,6 +150,7 @@ class BatchedGemmPlan:
         }
 
 
+@takes_operands
 def plan_batched_gemm(
     num_products: int,
     shape: tuple[int, int, int],
@@ -180,7 +181,7 @@ def plan_batched_gemm(
     return plan
 
 
-@takes_arrays
+@takes_operands
 def batched_gemm(
     a: NDArray[Any],
     b: NDArray[Any],

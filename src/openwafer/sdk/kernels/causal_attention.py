@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import UNIT, gamma
 from openwafer.sdk.kernels.resting import (
     EXPONENTIAL,
@@ -320,6 +320,7 @@ class AttentionPlan:
         )
 
 
+@takes_operands
 def plan_attention(
     shape: tuple[int, int],
     heads: int,
@@ -357,7 +358,7 @@ def plan_attention(
     return plan
 
 
-@takes_arrays
+@takes_operands
 def attention(
     queries: NDArray[Any],
     keys: NDArray[Any],

@@ -12,7 +12,7 @@ from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import VectorShape, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import check_numbers, moves_operands, takes_operands
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_sums,
@@ -129,6 +129,12 @@ class CollectivePlan:
         if self.collective.has_broadcast:
             phases.append(transfer_cycles(BROADCAST_CYCLES, arch))
             phases.append(broadcast_cycles(self.rows, self.columns, words, arch))
+        elif self.column_tree:
+            phases.append(self.column_tree.command_cycles(self.rows, words, arch))
+        elif self.row_tree:
+            phases.append(
+                self.row_tree.command_cycles(self.columns, words, arch, is_staggered=True)
+            )
         return round(sum(phases))
 
     @property
@@ -147,7 +153,7 @@ class CollectivePlan:
         magnitudes = np.abs(values.astype(np.float64)).sum((0, 1))
         return bound_of_sums(magnitudes, self.num_additions, self.precision.sums)
 
-    @takes_arrays
+    @moves_operands
     def run(self, values: NDArray[Any], *, check: bool = False) -> Result:
         """Do it on the simulated wafer.
 
@@ -161,6 +167,8 @@ class CollectivePlan:
         root = (0, self.columns - 1)
         shape = (self.rows, self.columns) if self.collective.has_sum else ()
         check_operand("values", values, (*shape, self.length), self.precision)
+        if self.collective.has_sum:
+            check_numbers("values", values)
         padded = np.zeros((*shape, self.length + self.padding), values.dtype)
         padded[..., : self.length] = values
         program = compiled("collectives", self.arch, self.params)
@@ -188,6 +196,7 @@ class CollectivePlan:
         }
 
 
+@takes_operands
 def plan_collective(
     collective: str,
     size: tuple[int, int],
@@ -242,7 +251,7 @@ def plan_collective(
     return plan
 
 
-@takes_arrays
+@takes_operands
 def reduce(
     values: NDArray[Any],
     *,
@@ -268,7 +277,7 @@ def reduce(
     return _summed(Collective.REDUCE, values, arch, precision, tree)
 
 
-@takes_arrays
+@takes_operands
 def all_reduce(
     values: NDArray[Any],
     *,
@@ -280,7 +289,7 @@ def all_reduce(
     return _summed(Collective.ALL_REDUCE, values, arch, precision, tree)
 
 
-@takes_arrays
+@moves_operands
 def broadcast(values: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """The same values for all PEs: (length,) to (rows, columns, length), bit for bit.
 

@@ -13,13 +13,12 @@ from openwafer.sdk.arch.pace import vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.collectives import CollectivePlan, plan_collective
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import check_finite, takes_operands
 from openwafer.sdk.kernels.precision import Precision, moved_as, moved_precision
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     Result,
     check_dims,
-    check_finite,
     check_memory,
     check_operand,
     check_rectangle,
@@ -85,7 +84,7 @@ class HistogramPlan:
         value = _VALUE_CYCLES + generation.timing.loop_cycles
         return self.sums.cycles + _OTHER_CYCLES + vectors + self.per_pe * value
 
-    @takes_arrays
+    @takes_operands
     def run(self, values: NDArray[Any], *, check: bool = False) -> Result:
         """Count on the simulated wafer.
 
@@ -121,6 +120,7 @@ class HistogramPlan:
         }
 
 
+@takes_operands
 def plan_histogram(
     length: int,
     num_bins: int,
@@ -172,7 +172,7 @@ def _check_edges(plan: HistogramPlan) -> None:
         )
 
 
-@takes_arrays
+@takes_operands
 def histogram(
     values: NDArray[Any],
     num_bins: int,

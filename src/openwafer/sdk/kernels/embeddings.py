@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import check_finite, takes_operands
 from openwafer.sdk.kernels.precision import Precision, bound_of_sums
 from openwafer.sdk.kernels.resting import (
     Resting,
@@ -22,7 +22,6 @@ from openwafer.sdk.kernels.resting import (
 from openwafer.sdk.kernels.running import (
     LOOK_CYCLES,
     Result,
-    check_finite,
     check_operand,
     compiled,
     cycles_of,
@@ -181,6 +180,7 @@ class EmbeddingPlan:
         }
 
 
+@takes_operands
 def plan_embedding(
     num_entries: int, shape: tuple[int, int], size: tuple[int, int], *, arch: str = Arch.WSE3
 ) -> EmbeddingPlan:
@@ -209,7 +209,7 @@ def plan_embedding(
     return plan
 
 
-@takes_arrays
+@takes_operands
 def embedding(
     table: NDArray[Any], labels: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3
 ) -> Result:

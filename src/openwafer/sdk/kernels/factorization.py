@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import check_finite, takes_operands
 from openwafer.sdk.kernels.precision import Precision, gamma, have_inverses
 from openwafer.sdk.kernels.products import matrix_of, tiles_of
 from openwafer.sdk.kernels.running import (
@@ -20,7 +20,6 @@ from openwafer.sdk.kernels.running import (
     LOOK_CYCLES,
     ROWS_APART,
     Result,
-    check_finite,
     check_memory,
     check_operand,
     check_rectangle,
@@ -166,7 +165,7 @@ class FactorizationPlan:
         apart = np.arange(columns - last, columns) * rows - 1
         return int((apart % ROWS_APART == 0).sum())
 
-    @takes_arrays
+    @takes_operands
     def run(self, a: NDArray[Any], *, check: bool = False) -> Result:
         """Factor a matrix on the simulated wafer.
 
@@ -224,6 +223,7 @@ class FactorizationPlan:
         }
 
 
+@takes_operands
 def plan_factorization(
     factors: str, order: int, size: tuple[int, int], *, arch: str = Arch.WSE3
 ) -> FactorizationPlan:
@@ -249,7 +249,7 @@ def plan_factorization(
     return plan
 
 
-@takes_arrays
+@takes_operands
 def lu(a: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """Factors A = L U of a square matrix: U, and below its diagonal L, whose diagonal is ones.
 
@@ -269,7 +269,7 @@ def lu(a: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Resu
     return _planned(Factors.LU, a, size, arch).run(a)
 
 
-@takes_arrays
+@takes_operands
 def cholesky(a: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """The factor L of a symmetric, positive definite matrix A = L L^T, lower triangular.
 

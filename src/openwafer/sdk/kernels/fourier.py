@@ -13,12 +13,11 @@ from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import ONE_TURN, VectorShape, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import check_finite, takes_operands
 from openwafer.sdk.kernels.precision import Precision, gamma, named_precision
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     Result,
-    check_finite,
     check_memory,
     check_rectangle,
     compiled,
@@ -202,7 +201,7 @@ class FftPlan:
         may_overflow = 2 * flat.sum(1) > float(np.finfo(dtype).max)
         return np.where(may_overflow, np.inf, share * gain * np.linalg.norm(flat, axis=1) + lost)
 
-    @takes_arrays
+    @takes_operands
     def run(
         self,
         values: NDArray[Any],
@@ -273,6 +272,7 @@ class FftPlan:
         }
 
 
+@takes_operands
 def plan_fft(
     length: int,
     num_dims: int,
@@ -314,7 +314,7 @@ def plan_fft(
     return plan
 
 
-@takes_arrays
+@takes_operands
 def fft(
     values: NDArray[Any],
     size: tuple[int, int],

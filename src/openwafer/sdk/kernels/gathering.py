@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import moves_operands
 from openwafer.sdk.kernels.precision import Precision, moved_as, moved_precision
 from openwafer.sdk.kernels.running import (
     BROADCAST_CYCLES,
@@ -84,7 +84,7 @@ class GatherPlan:
             return broadcast_cycles(1, num_pes, num_words * (num_pes - 1), self.arch)
         return _STAR.cycles(num_pes, num_words, self.arch, is_staggered=is_row)
 
-    @takes_arrays
+    @moves_operands
     def run(self, values: NDArray[Any], *, check: bool = False) -> Result:
         """Do it on the simulated wafer.
 
@@ -136,6 +136,7 @@ class GatherPlan:
         }
 
 
+@moves_operands
 def plan_gather(
     size: tuple[int, int],
     length: int,
@@ -165,7 +166,7 @@ def plan_gather(
     return plan
 
 
-@takes_arrays
+@moves_operands
 def gather(values: NDArray[Any], *, arch: str = Arch.WSE3) -> Result:
     """The values of all PEs in one, bit for bit: (rows, columns, length) to the same shape.
 
@@ -180,7 +181,7 @@ def gather(values: NDArray[Any], *, arch: str = Arch.WSE3) -> Result:
     return _moved(values, False, arch)
 
 
-@takes_arrays
+@moves_operands
 def scatter(values: NDArray[Any], *, arch: str = Arch.WSE3) -> Result:
     """The values of one PE to those that they are for, the other way round than :func:`gather`."""
     return _moved(values, True, arch)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import UNIT, gamma
 from openwafer.sdk.kernels.resting import (
     EXPONENTIAL,
@@ -74,7 +74,7 @@ class CrossEntropyPlan:
         taken += at_rest.sums_cycles(at_rest.tokens) + at_rest.sums_cycles(2 * at_rest.tokens)
         return LOOK_CYCLES + taken + at_rest.tokens * of_token
 
-    @takes_arrays
+    @takes_operands
     def run(
         self, logits: NDArray[Any], labels: NDArray[Any], *, check: bool = False
     ) -> CrossEntropy:
@@ -151,6 +151,7 @@ class CrossEntropyPlan:
         return CrossEntropy(of_loss * counts, weight * off * counts, 0)
 
 
+@takes_operands
 def plan_cross_entropy(
     shape: tuple[int, int], size: tuple[int, int], *, arch: str = Arch.WSE3
 ) -> CrossEntropyPlan:
@@ -169,7 +170,7 @@ def plan_cross_entropy(
     return plan
 
 
-@takes_arrays
+@takes_operands
 def cross_entropy(
     logits: NDArray[Any], labels: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3
 ) -> CrossEntropy:

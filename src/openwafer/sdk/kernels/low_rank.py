@@ -10,20 +10,29 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.arch.pace import VectorShape, vector_cycles
+from openwafer.sdk.arch.pace import ONE_TURN, VectorShape, beat_words, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
-from openwafer.sdk.kernels.operands import check_mask, takes_arrays
-from openwafer.sdk.kernels.precision import Precision, bound_of_sums, gamma
-from openwafer.sdk.kernels.products import FRONT_BYTES, tile_length, zeros_cycles
+from openwafer.sdk.kernels.operands import check_array, check_finite, takes_operands
+from openwafer.sdk.kernels.precision import (
+    Precision,
+    check_range,
+    gamma,
+    named_precision,
+)
+from openwafer.sdk.kernels.products import (
+    FRONT_BYTES,
+    PRODUCT_OPERATIONS,
+    tile_length,
+    zeros_cycles,
+)
 from openwafer.sdk.kernels.running import (
     BROADCAST_CYCLES,
     CODE_BYTES,
     LOOK_CYCLES,
     REDUCE_CYCLES,
     Result,
-    check_finite,
     check_memory,
     check_rectangle,
     check_shape,
@@ -34,9 +43,8 @@ from openwafer.sdk.kernels.running import (
 )
 from openwafer.sdk.kernels.trees import Shape, Tree, best_tree, broadcast_cycles, start_delay
 
-_ALIGNED: Final = 4
-"""Elements whose multiples begin at the same word of a row of memory."""
-_BYTES: Final = Precision.F32.given.itemsize
+_ALIGNED_BYTES: Final = 16
+"""Multiples of so many begin at the same word of a row of memory."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +155,40 @@ def _wide(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.complex128 if np.iscomplexobj(values) else np.float64)
 
 
+def _half_of_least(dtype: np.dtype[Any]) -> float:
+    return float(np.finfo(dtype).smallest_subnormal) / 2
+
+
+def _real_parts(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Real and imaginary parts beside each other, or the values if they are real."""
+    if np.iscomplexobj(values):
+        return np.ascontiguousarray(values, np.complex64).view(np.float32)
+    return values.astype(np.float32)
+
+
+def _held(a: "LowRankTiles", precision: Precision) -> "LowRankTiles":
+    """The tiles as a PE has them: rounded to the precision's elements.
+
+    Raises:
+        OpenwaferError: ``kernel-range``, they have numbers beyond those.
+    """
+    if precision is Precision.F32:
+        return a
+
+    def rounded(name: str, factors: Sequence[Sequence[NDArray[Any]]]) -> list[list[NDArray[Any]]]:
+        found: list[list[NDArray[Any]]] = []
+        for y, row in enumerate(factors):
+            found.append([])
+            for x, factor in enumerate(row):
+                parts = _real_parts(factor)
+                check_range(f"{name} of tile {(y, x)}", parts, precision)
+                short = parts.astype(precision.given).astype(np.float32)
+                found[y].append(short.view(factor.dtype))
+        return found
+
+    return replace(a, u=rounded("u", a.u), v=rounded("v", a.v))
+
+
 def _parts(values: NDArray[Any]) -> NDArray[np.float64]:
     """Sums of the magnitudes of real and imaginary parts."""
     wide = _wide(values)
@@ -167,7 +209,7 @@ def _check_count(
 
 
 def _check_factor(name: str, factor: NDArray[Any], at: tuple[int, int], length: int) -> None:
-    check_mask(f"{name} of tile {at}", factor)
+    check_array(f"{name} of tile {at}", factor)
     if factor.dtype not in (np.float32, np.complex64):
         raise error(
             "kernel-dtype",
@@ -183,7 +225,7 @@ def _check_factor(name: str, factor: NDArray[Any], at: tuple[int, int], length: 
     check_finite(f"{name} of tile {at}", factor)
 
 
-@takes_arrays
+@takes_operands
 def compress(matrix: NDArray[Any], tile: tuple[int, int], tolerance: float) -> LowRankTiles:
     """Tiles of the lowest ranks whose errors together are `tolerance` of the matrix's norm at most.
 
@@ -237,10 +279,12 @@ class TlrMvmPlan:
     down the columns of PEs, and sums of y along rows to the east.
 
     Attributes:
-        a: the matrix.
+        a: the matrix, of numbers that the precision's elements can be.
         rows: of PEs.
         columns: of PEs.
         arch: the generation.
+        precision: types of elements and sums; elements of V^H x are f16, too, where they scale
+            columns of U of f16.
         tree: who adds up what along a row.
     """
 
@@ -248,6 +292,7 @@ class TlrMvmPlan:
     rows: int
     columns: int
     arch: Arch
+    precision: Precision
     tree: Tree
 
     @property
@@ -259,7 +304,13 @@ class TlrMvmPlan:
     @property
     def tile(self) -> tuple[int, int]:
         """Rows and columns of a tile as it lies there, with what is padded by zeros."""
-        return tile_length(self.a.tile[0], 1, _ALIGNED), self.a.tile[1]
+        rows, columns = self.a.tile
+        of_wavelet = 4 // self.precision.given.itemsize
+        return tile_length(rows, 1, self._aligned), tile_length(columns, 1, of_wavelet)
+
+    @property
+    def _aligned(self) -> int:
+        return _ALIGNED_BYTES // self.precision.given.itemsize
 
     @property
     def padding(self) -> tuple[int, int]:
@@ -280,7 +331,7 @@ class TlrMvmPlan:
     @property
     def most_ranks(self) -> int:
         """Ranks that a PE has room for in each column of its tiles."""
-        return tile_length(max(1, int(self.ranks.sum(3).max())), 1, _ALIGNED)
+        return tile_length(max(1, int(self.ranks.sum(3).max())), 1, self._aligned)
 
     @property
     def _num_parts(self) -> int:
@@ -294,19 +345,22 @@ class TlrMvmPlan:
     def memory_bytes(self) -> int:
         """Bytes of a PE's 48 KB, with those that are kept for code."""
         (rows, columns), (down, along) = self.tile, self.tiles
-        of_column = (rows + columns + 1) * self.most_ranks + columns
-        elements = self._num_parts * along * of_column + self._num_sums + down * along
-        return _BYTES * elements + 2 * FRONT_BYTES + CODE_BYTES
+        given = self._num_parts * along * ((rows + columns) * self.most_ranks + columns)
+        sums = self._num_parts * along * self.most_ranks + self._num_sums
+        held = given * self.precision.given.itemsize + sums * self.precision.sums.itemsize
+        return held + np.dtype(np.uint32).itemsize * down * along + 2 * FRONT_BYTES + CODE_BYTES
 
     @property
     def cycles(self) -> int:
         """Predicted cycles: x goes out, the PE with most ranks multiplies, sums come in."""
-        words = self._num_parts * self.tile[1] * self.tiles[1]
+        words = self._num_parts * self.tile[1] * self.tiles[1] * self.precision.given.itemsize // 4
         sent = broadcast_cycles(1, self.rows, words, self.arch)
-        summed = self.tree.cycles(self.columns, self._num_sums, self.arch, is_staggered=True)
+        sums = self._num_sums // self.precision.in_wavelet
+        summed = self.tree.cycles(self.columns, sums, self.arch, is_staggered=True)
+        summed += self.tree.command_cycles(self.columns, sums, self.arch, is_staggered=True)
         late = start_delay(self.columns, self.arch)
         inner = self._num_parts * self.tiles[1] * self.most_ranks
-        zeros = sum(zeros_cycles(n, Precision.F32, self.arch) for n in (self._num_sums, inner))
+        zeros = sum(zeros_cycles(n, self.precision, self.arch) for n in (self._num_sums, inner))
         around = sum(transfer_cycles(n, self.arch) for n in (BROADCAST_CYCLES, REDUCE_CYCLES))
         most = int(self._multiplied().max())
         return round(LOOK_CYCLES + sent + zeros + most + summed + late + around)
@@ -327,8 +381,12 @@ class TlrMvmPlan:
 
     def _operation(self, num_elements: int) -> int:
         """Cycles of one that scales elements and adds them, with its three registers."""
-        shape = VectorShape(num_registers=3)
-        return vector_cycles(VECTOR_OPS["fmacs"], num_elements, GENERATIONS[self.arch], shape)
+        op, generation = VECTOR_OPS[PRODUCT_OPERATIONS[self.precision]], GENERATIONS[self.arch]
+        # Whole rows of sums that are updated in place are read and written by turns.
+        is_whole = beat_words(op, generation) >= generation.timing.row_words
+        turns = 2 * ONE_TURN if is_whole else ONE_TURN
+        shape = VectorShape(turns=turns, num_registers=3)
+        return vector_cycles(op, num_elements, generation, shape)
 
     @property
     def num_roundings(self) -> int:
@@ -339,58 +397,86 @@ class TlrMvmPlan:
         return of_pe + self.tree.num_additions(self.columns)
 
     def error_bound(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """Bound of the error of each real and imaginary part, against the tiles as they are held:
-        ``gamma(num_roundings)`` times the sum of the magnitudes of all its products, and half of
-        the least number for each product.
+        """Bound of the error of each real and imaginary part, against the tiles as they are held.
+
+        It is ``gamma(num_roundings)`` times the sum of the magnitudes of all its products, and half
+        of the least number for each product. With f16 tiles and f32 sums elements of V^H x are
+        rounded to f16 beside this, and complex x is rounded to f16 wherever tiles are: each makes
+        one factor 1 + d of f16 more. It is infinite where a number may leave the range of its type.
 
         Args:
             x: (columns,), finite.
         """
-        roundings, dtype = self.num_roundings, Precision.F32.sums
-        magnitudes = self.a.tile_by_tile(lambda u, v: _parts(u) @ _parts(v).T) @ _parts(x)
-        # A product of V and x that is lost is multiplied by U.
+        given, sums, parts = self.precision.given, self.precision.sums, _parts(x)
+        # Roundings to f16 of what is no sum: of complex x, and of V^H x.
+        num_rounded = (self.precision is not Precision.F32) * self.a.is_complex
+        num_rounded += self.precision.is_widened
+        relative = gamma(self.num_roundings, sums)
+        relative = (1 + relative) * (1 + gamma(num_rounded, given)) - 1
+        products = self.a.tile_by_tile(lambda u, v: _parts(u) @ _parts(v).T)
+        # A product of V and x that is lost is multiplied by U, as is what V^H x loses.
         factors = self.a.tile_by_tile(lambda u, _: _parts(u).sum(1, keepdims=True)).sum(1)
         in_row = self._num_parts * self.a.ranks.sum(1).max()
-        lost = in_row + self._num_parts * self.tile[1] * factors
-        least = float(np.finfo(dtype).smallest_subnormal) / 2 * (1 + gamma(roundings, dtype))
-        return np.asarray(bound_of_sums(magnitudes, roundings, dtype) + least * lost)
+        lost = (in_row + self._num_parts * self.tile[1] * factors) * _half_of_least(sums)
+        if num_rounded:
+            lost += (factors + products.sum(1)) * _half_of_least(given)
+        is_inside = self._most_inner(parts) * (1 + relative) <= float(np.finfo(given).max)
+        magnitudes = products @ parts
+        fits = is_inside & (magnitudes * (1 + relative) + lost <= float(np.finfo(sums).max))
+        return np.where(fits, relative * magnitudes + (1 + relative) * lost, np.inf)
 
-    @takes_arrays
+    def _most_inner(self, parts: NDArray[np.float64]) -> float:
+        """The largest sum of magnitudes in an element of V^H x."""
+        along = [parts[at : at + self.a.tile[1]] for at in range(0, len(parts), self.a.tile[1])]
+        inner = [
+            float((parts_of_x @ _parts(v)).max(initial=0))
+            for row in self.a.v
+            for v, parts_of_x in zip(row, along, strict=True)
+        ]
+        return max(inner)
+
+    @takes_operands
     def run(self, x: NDArray[Any], *, check: bool = False) -> Result:
         """Multiply on the simulated wafer.
 
         Args:
-            x: (columns,), of the type of the tiles, finite.
+            x: (columns,), finite: complex64 for complex tiles, else of the precision's elements.
             check: look for mistakes of the program.
 
         Raises:
             OpenwaferError: it has another shape or type, or is not finite.
         """
-        dtype = self.a.u[0][0].dtype
+        dtype = np.dtype(np.complex64) if self.a.is_complex else self.precision.given
         if x.dtype != dtype:
+            kind = "complex" if self.a.is_complex else "real"
             raise error(
                 "kernel-dtype",
-                f"x is {x.dtype} and the tiles are {dtype}",
+                f"x is {x.dtype}; {kind} tiles take {dtype} with {self.precision}",
                 help=f"convert it, as in x.astype(np.{dtype})",
             )
         check_shape("x", x, self.a.shape[1:])
         check_finite("x", x)
+        check_range("x", _real_parts(x), self.precision)
         with compiled("tlr_mvm", self.arch, self.params).run(check=check) as run:
             self._give(run, x)
             run.launch("main")
             found = self._collected(run["y", :, -1])
-            return Result(found.astype(dtype), cycles_of(run, self.arch))
+            sums = dtype if self.a.is_complex else self.precision.sums
+            return Result(found.astype(sums), cycles_of(run, self.arch))
 
     def _give(self, run: Run, x: NDArray[Any]) -> None:
         """Copy tiles and x to the PEs."""
         run["ranks"] = self.ranks.reshape(self.rows, self.columns, -1).astype(np.uint32)
         for name, factors in zip(("V", "U"), self._stacked(), strict=True):
-            run[name] = factors.real
+            run[name] = factors.real.astype(self.precision.given)
             if self.a.is_complex:
-                run[f"{name}_imag"] = factors.imag
-        parts = np.pad(x, (0, self.padding[1])).reshape(self.columns, -1, self.tile[1])
+                run[f"{name}_imag"] = factors.imag.astype(self.precision.given)
+        of_tile, along = self.a.tile[1], self.columns * self.tiles[1]
+        parts = np.pad(x, (0, along * of_tile - len(x))).reshape(self.columns, -1, of_tile)
+        parts = np.pad(parts, ((0, 0), (0, 0), (0, self.tile[1] - of_tile)))
         both = [parts.real, parts.imag][: self._num_parts]
-        run["x", 0] = np.concatenate(both, axis=2).reshape(self.columns, -1)
+        spread = np.concatenate(both, axis=2).reshape(self.columns, -1)
+        run["x", 0] = spread.astype(self.precision.given)
 
     def _stacked(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """V and U of each PE's tiles, by their columns: (rows, columns, elements)."""
@@ -409,9 +495,11 @@ class TlrMvmPlan:
         size = self.rows, self.columns, -1
         return v.reshape(size), u.reshape(size)
 
-    def _collected(self, sums: NDArray[np.float32]) -> NDArray[Any]:
+    def _collected(self, sums: NDArray[Any]) -> NDArray[Any]:
         """y, from the sums of each row of PEs."""
-        parts = sums.reshape(-1, self._num_parts, self.tile[0])[:, :, : self.a.tile[0]]
+        parts = sums.astype(np.float32).reshape(-1, self._num_parts, self.tile[0])[
+            :, :, : self.a.tile[0]
+        ]
         values = parts[:, 0] + 1j * parts[:, 1] if self.a.is_complex else parts[:, 0]
         return values.ravel()[: self.a.shape[0]]
 
@@ -427,13 +515,20 @@ class TlrMvmPlan:
             "num_along": self.tiles[1],
             "most_ranks": self.most_ranks,
             "is_complex": self.a.is_complex,
+            **self.precision.params,
             "row_shape": self.tree.shape.number,
             "row_group": self.tree.group,
         }
 
 
+@takes_operands
 def plan_tlr_mvm(
-    a: LowRankTiles, size: tuple[int, int], *, arch: str = Arch.WSE3, tree: Tree | None = None
+    a: LowRankTiles,
+    size: tuple[int, int],
+    *,
+    arch: str = Arch.WSE3,
+    precision: str = Precision.F32,
+    tree: Tree | None = None,
 ) -> TlrMvmPlan:
     """Plan y = A x for one A of tiles of low rank on a rectangle of PEs.
 
@@ -441,30 +536,34 @@ def plan_tlr_mvm(
         a: the matrix.
         size: rows and columns of PEs.
         arch: ``"wse2"`` or ``"wse3"``.
+        precision: ``"f32"``, or ``"f16"`` or ``"f16-f32"``, which round the tiles to float16.
         tree: who adds up what along a row; None takes the best by the published model.
 
     Raises:
-        OpenwaferError: it does not fit the fabric or a PE's memory.
+        OpenwaferError: it does not fit the fabric or a PE's memory, or float16 cannot hold a tile.
     """
-    generation = known_arch(arch)
+    generation, numbers = known_arch(arch), named_precision(precision)
     check_rectangle(*size, generation)
-    plan = TlrMvmPlan(a, *size, generation, tree or Tree(Shape.CHAIN))
+    held = _held(a, numbers)
+    plan = TlrMvmPlan(held, *size, generation, numbers, tree or Tree(Shape.CHAIN))
     if tree is None:
         sums = plan.tile[0] * plan.tiles[0] * (1 + a.is_complex)
-        plan = replace(plan, tree=best_tree(size[1], sums, sums, generation, is_staggered=True))
+        words = sums // numbers.in_wavelet
+        plan = replace(plan, tree=best_tree(size[1], sums, words, generation, is_staggered=True))
     down, along = plan.tiles
     most = int(plan.ranks.sum((2, 3)).max())
     check_memory(plan.memory_bytes, f"a PE with {down} x {along} tiles of {most} ranks together")
     return plan
 
 
-@takes_arrays
+@takes_operands
 def tlr_mvm(
     a: LowRankTiles,
     x: NDArray[Any],
     size: tuple[int, int],
     *,
     arch: str = Arch.WSE3,
+    precision: str | None = None,
     tree: Tree | None = None,
 ) -> Result:
     """Product of a matrix of tiles of low rank and a vector: (rows, columns) times (columns,).
@@ -474,13 +573,17 @@ def tlr_mvm(
 
     Args:
         a: the matrix, as by :func:`compress`.
-        x: (columns,), float32 for real tiles and complex64 for complex ones.
+        x: (columns,), float32 or float16 for real tiles and complex64 for complex ones.
         size: rows and columns of PEs.
         arch: ``"wse2"`` or ``"wse3"``.
+        precision: ``"f32"``, or ``"f16"`` or ``"f16-f32"``, which round tiles and complex x to
+            float16; None takes the one of `x`, for float16 with f32 sums.
         tree: who adds up what along a row; None takes the best by the published model.
 
     Raises:
         OpenwaferError: shape or type do not fit, values are not finite, or the rectangle or its
             memory is too small.
     """
-    return plan_tlr_mvm(a, size, arch=arch, tree=tree).run(x)
+    if precision is None:
+        precision = Precision.F16_F32 if x.dtype == np.float16 else Precision.F32
+    return plan_tlr_mvm(a, size, arch=arch, precision=precision, tree=tree).run(x)

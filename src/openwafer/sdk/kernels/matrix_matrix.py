@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_products,
@@ -140,7 +140,7 @@ class GemmPlan:
         inner = self.panel * self.num_panels
         return bound_of_products(a, b, inner, inner, self.precision.sums)
 
-    @takes_arrays
+    @takes_operands
     def run(self, a: NDArray[Any], b: NDArray[Any], *, check: bool = False) -> Result:
         """Multiply on the simulated wafer.
 
@@ -185,6 +185,7 @@ class GemmPlan:
         }
 
 
+@takes_operands
 def plan_gemm(
     shape: tuple[int, int, int],
     size: tuple[int, int],
@@ -228,7 +229,7 @@ def plan_gemm(
     return min(fitting, key=lambda plan: plan.cycles)
 
 
-@takes_arrays
+@takes_operands
 def gemm(
     a: NDArray[Any],
     b: NDArray[Any],

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_products,
@@ -105,6 +105,7 @@ class GemvPlan:
         sent = broadcast_cycles(1, num_across, words, self.arch)
         sums, is_staggered = rows // self.precision.in_wavelet, self.along == "columns"
         summed = self.tree.cycles(num_along, sums, self.arch, is_staggered=is_staggered)
+        summed += self.tree.command_cycles(num_along, sums, self.arch, is_staggered=is_staggered)
         late = start_delay(self.columns, self.arch) if is_staggered else 0
         # Sums are set to zero while x arrives, and both take beats.
         front = FRONT_BYTES // self.precision.sums.itemsize
@@ -133,7 +134,7 @@ class GemvPlan:
         num_products = self.tile[1] * self.num_parts[1]
         return bound_of_products(a, x, self.num_roundings, num_products, self.precision.sums)
 
-    @takes_arrays
+    @takes_operands
     def run(self, a: NDArray[Any], x: NDArray[Any], *, check: bool = False) -> Result:
         """Multiply on the simulated wafer.
 
@@ -173,6 +174,7 @@ class GemvPlan:
         }
 
 
+@takes_operands
 def plan_gemv(
     shape: tuple[int, int],
     size: tuple[int, int],
@@ -227,7 +229,7 @@ def _planned(
     return GemvPlan(shape, *size, along, (rows, columns), arch, precision, best)
 
 
-@takes_arrays
+@takes_operands
 def gemv(
     a: NDArray[Any],
     x: NDArray[Any],

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import UNIT, gamma
 from openwafer.sdk.kernels.resting import Resting, check_fit, memory_bytes, resting, shape_of
 from openwafer.sdk.kernels.running import (
@@ -294,6 +294,7 @@ class NormPlan:
         return NormGradients(of_values, of_scales, of_shifts, 0)
 
 
+@takes_operands
 def plan_norm(
     norm: str,
     shape: tuple[int, int],
@@ -324,7 +325,7 @@ def plan_norm(
     return plan
 
 
-@takes_arrays
+@takes_operands
 def layer_norm(
     x: NDArray[Any],
     scales: NDArray[Any],
@@ -355,7 +356,7 @@ def layer_norm(
     return Result(result.values, result.cycles)
 
 
-@takes_arrays
+@takes_operands
 def rms_norm(
     x: NDArray[Any],
     scales: NDArray[Any],

@@ -1,75 +1,152 @@
-"""Operands that kernels take from users: numpy's arrays, no lists of numbers and no masks."""
+"""What kernels take from users: numpy's arrays of numbers, and sizes of a known count.
+
+A list of numbers, a mask that a PE would not know, and what is no number (NaN) are refused by name
+before anything is compiled, as by ``check_finite`` of scipy.linalg.
+"""
 
 import inspect
 import types
 import typing
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
+Check = Callable[[str, object], object]
 
 
-def takes_arrays(function: Callable[Given, Found]) -> Callable[Given, Found]:
-    """The same function, which refuses what is no array where its signature has one.
+def takes_operands(function: Callable[Given, Found]) -> Callable[Given, Found]:
+    """The same function, which refuses what its signature's arrays and sizes cannot be.
 
-    It raises OpenwaferError, ``kernel-array``, with the operand's name; a masked array, too, whose
-    mask a PE would not know. Where the signature has a `size`, it is two numbers, or refused as
-    ``kernel-rectangle``.
+    It raises OpenwaferError with the operand's name: ``kernel-array`` for what is no array or has a
+    mask, ``kernel-finite`` for NaN, ``kernel-rectangle`` and ``kernel-shape`` for a `size` and
+    other numbers of another count.
     """
+    return _checked(function, check_numbers)
+
+
+def moves_operands(function: Callable[Given, Found]) -> Callable[Given, Found]:
+    """The same for values that are moved bit for bit, NaN among them."""
+    return _checked(function, check_array)
+
+
+def _checked(function: Callable[Given, Found], check: Check) -> Callable[Given, Found]:
     signature = inspect.signature(function)
-    wanted = dict(_arrays(signature))
+    arrays, counts = dict(_arrays(signature)), dict(_counts(signature))
 
     @wraps(function)
     def checked(*given: Given.args, **named: Given.kwargs) -> Found:
         for name, value in signature.bind(*given, **named).arguments.items():
-            if name in wanted:
-                _check_array(name, value, wanted[name])
-            elif name == "size" and not (isinstance(value, tuple | list) and len(value) == 2):
-                raise error(
-                    "kernel-rectangle",
-                    f"size is {value!r}; a kernel takes rows and columns of PEs",
-                    help="give both, as in (4, 4)",
-                )
+            if name in arrays and not isinstance(value, arrays[name]):
+                check(name, value)
+            elif name in counts and value is not None:
+                _check_count(name, value, counts[name])
         return function(*given, **named)
 
     return checked
 
 
-def _check_array(name: str, value: object, types_of: tuple[type, ...]) -> None:
-    if not isinstance(value, types_of):
+def _arrays(signature: inspect.Signature) -> Iterator[tuple[str, tuple[type, ...]]]:
+    """Parameters that are arrays, and the other types that each may have."""
+    for name, parameter in signature.parameters.items():
+        origins = {typing.get_origin(one) or one for one in _options(parameter)}
+        if np.ndarray in origins:
+            yield name, tuple(origins - {np.ndarray})
+
+
+def _counts(signature: inspect.Signature) -> Iterator[tuple[str, int]]:
+    """Parameters that are some numbers, and how many."""
+    for name, parameter in signature.parameters.items():
+        for one in _options(parameter):
+            numbers = typing.get_args(one)
+            if typing.get_origin(one) is tuple and Ellipsis not in numbers:
+                yield name, len(numbers)
+
+
+def _options(parameter: inspect.Parameter) -> tuple[Any, ...]:
+    kind = parameter.annotation
+    return typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+
+
+def _check_count(name: str, value: object, count: int) -> None:
+    if isinstance(value, tuple | list) and len(value) == count:
+        return
+    example = str((4,) * count)
+    if name == "size":
+        raise error(
+            "kernel-rectangle",
+            f"size is {value!r}; a kernel takes rows and columns of PEs",
+            help=f"give both, as in {example}",
+        )
+    raise error(
+        "kernel-shape",
+        f"{name} is {value!r}; {count} numbers are needed",
+        help=f"give all, as in {example}",
+    )
+
+
+def check_array(name: str, value: object) -> NDArray[Any]:
+    """The value, which is refused if it is no array, or has a mask, as a PE would not know it.
+
+    Raises:
+        OpenwaferError: ``kernel-array``.
+    """
+    if not isinstance(value, np.ndarray):
         raise error(
             "kernel-array",
             f"{name} is of the type {type(value).__name__}; a kernel takes numpy's arrays",
             help="convert it, as by np.array(values, np.float32)",
         )
-    check_mask(name, value)
-
-
-def check_mask(name: str, value: object) -> None:
-    """Refuse a masked array, whose mask a PE would not know.
-
-    Raises:
-        OpenwaferError: ``kernel-array``.
-    """
     if isinstance(value, np.ma.MaskedArray):
         raise error(
             "kernel-array",
             f"{name} has a mask, which no kernel knows",
             help="give its values, as by values.filled(0)",
         )
+    return value
 
 
-def _arrays(signature: inspect.Signature) -> Iterator[tuple[str, tuple[type, ...]]]:
-    """Parameters that are arrays, and the types that each may have."""
-    for name, parameter in signature.parameters.items():
-        kind = parameter.annotation
-        options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-        origins = {typing.get_origin(one) or one for one in options}
-        if np.ndarray in origins:
-            yield name, tuple(origins)
+def check_numbers(name: str, value: object) -> None:
+    """Refuse what :func:`check_array` does, and NaN.
+
+    Raises:
+        OpenwaferError: ``kernel-array``, or ``kernel-finite`` for NaN.
+    """
+    values = check_array(name, value)
+    if values.dtype.kind in "fc":
+        _refuse(name, values, np.isnan(values), "no numbers (NaN)", "replace them")
+
+
+def check_finite(name: str, values: NDArray[Any]) -> None:
+    """Refuse infinities and NaN: zeros that fill tiles would spread them, and bounds have none.
+
+    Raises:
+        OpenwaferError: ``kernel-finite``, there are some.
+    """
+    _refuse(
+        name,
+        values,
+        ~np.isfinite(values),
+        "infinite or no numbers",
+        "replace them, or scale values that the elements' type cannot hold",
+    )
+
+
+def _refuse(
+    name: str, values: NDArray[Any], wrong: NDArray[np.bool_], what: str, remedy: str
+) -> None:
+    number = int(np.count_nonzero(wrong))
+    if number:
+        first = tuple(int(one) for one in np.unravel_index(int(wrong.argmax()), wrong.shape))
+        place = first if len(first) != 1 else first[0]
+        raise error(
+            "kernel-finite",
+            f"{number} of the {values.size} values of {name} are {what}, the first at {place}",
+            help=remedy,
+        )

@@ -13,6 +13,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.sdk.door.compiled import QUIET, Compiled
 from openwafer.sdk.fabric import Transport
 from openwafer.sdk.fabric.host_links import host_links
+from openwafer.sdk.kernels.operands import check_finite
 from openwafer.sdk.kernels.resident_plan import (
     Activation,
     Attended,
@@ -22,7 +23,7 @@ from openwafer.sdk.kernels.resident_plan import (
     ResidentPlan,
     Weights,
 )
-from openwafer.sdk.kernels.running import check_finite, compiled, cycles_of
+from openwafer.sdk.kernels.running import compiled, cycles_of
 from openwafer.sdk.kernels.sparse_tiles import Ints, in_turns
 from openwafer.sdk.kernels.weight_streams import WeightStreams, Words
 

@@ -13,6 +13,7 @@ from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import WORD_BYTES, Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.fabric import Edge, Port, Side
+from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import Precision
 from openwafer.sdk.kernels.products import tile_length
 from openwafer.sdk.kernels.running import (
@@ -265,6 +266,7 @@ def least_ports(rows: int) -> int:
     return ceil(rows / len(OUT_COLORS))
 
 
+@takes_operands
 def plan_resident(
     size: tuple[int, int],
     num_tokens: int,

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.operands import check_finite
 from openwafer.sdk.kernels.precision import Precision
 from openwafer.sdk.kernels.products import tile_length
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     DESCRIPTOR_CYCLES,
     REDUCE_CYCLES,
-    check_finite,
     check_memory,
     check_operand,
     check_rectangle,

@@ -1,7 +1,9 @@
 """What kernels share: a compiled program for a plan, a run of it, and its cycles."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -14,9 +16,10 @@ from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, MEMORY_WORDS, WORD_BYTES, Arch
 from openwafer.sdk.arch.pace import load_cycles
 from openwafer.sdk.csl.options import CompileOptions
-from openwafer.sdk.door.compiled import Compiled, Param, compile_layout
+from openwafer.sdk.door.compiled import QUIET, Compiled, Param, compile_layout
 from openwafer.sdk.door.run import Run
-from openwafer.sdk.kernels.operands import check_mask
+from openwafer.sdk.host import RuntimeOptions
+from openwafer.sdk.kernels.operands import check_array
 from openwafer.sdk.kernels.precision import Precision, precision_of
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
@@ -155,7 +158,7 @@ def check_shape(name: str, values: NDArray[Any], shape: tuple[int, ...]) -> None
     Raises:
         OpenwaferError: it has another one.
     """
-    check_mask(name, values)
+    check_array(name, values)
     if values.shape != shape:
         raise error(
             "kernel-shape",
@@ -176,21 +179,6 @@ def check_length(length: int, what: str) -> None:
     """
     if length < 1:
         raise error("kernel-length", what, help="give 1 element or more")
-
-
-def check_finite(name: str, values: NDArray[Any]) -> None:
-    """Refuse infinities and what is no number: zeros that fill tiles would spread them.
-
-    Raises:
-        OpenwaferError: there are some.
-    """
-    wrong = int(np.count_nonzero(~np.isfinite(values)))
-    if wrong:
-        raise error(
-            "kernel-finite",
-            f"{wrong} of the {values.size} values of {name} are infinite or no numbers",
-            help="replace them, or scale values that the elements' type cannot hold",
-        )
 
 
 def check_memory(memory_bytes: int, what: str) -> None:
@@ -214,9 +202,42 @@ def _compiled(name: str, arch: Arch, params: tuple[tuple[str, Param], ...]) -> C
     return compile_layout(layout, arch=arch, params=dict(params), options=STRICT)
 
 
+_profiled: ContextVar[list[Run] | None] = ContextVar("_profiled", default=None)
+
+
+@dataclass(frozen=True, repr=False)
+class _Profiled(Compiled):
+    """A program whose runs have a profile, and stay."""
+
+    runs: list[Run] = field(default_factory=list)
+
+    def run(self, options: RuntimeOptions = QUIET, **chosen: Any) -> Run:
+        """As of :class:`Compiled`, with a profile."""
+        run = super().run(options, **chosen | {"profile": True})
+        self.runs.append(run)
+        return run
+
+
+@contextmanager
+def profiled() -> Iterator[list[Run]]:
+    """Runs of the kernels that are called meanwhile, each with its profile.
+
+    ``runs[-1].profile()`` is that of the last one, also behind the context, and ``.account()`` says
+    where the cycles of each PE went.
+    """
+    runs: list[Run] = []
+    before = _profiled.set(runs)
+    try:
+        yield runs
+    finally:
+        _profiled.reset(before)
+
+
 def compiled(name: str, arch: Arch, params: Mapping[str, Param]) -> Compiled:
     """A program of this room, compiled with all warnings as errors."""
-    return _compiled(name, arch, tuple(sorted(params.items())))
+    found = _compiled(name, arch, tuple(sorted(params.items())))
+    runs = _profiled.get()
+    return found if runs is None else _Profiled(found.program, found.name, runs)
 
 
 def cycles_of(run: Run, arch: Arch) -> int:

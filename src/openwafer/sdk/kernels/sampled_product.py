@@ -13,14 +13,13 @@ from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import VectorShape, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import check_finite, takes_operands
 from openwafer.sdk.kernels.precision import Precision, bound_of_sums, gamma, named_precision
 from openwafer.sdk.kernels.products import FRONT_BYTES, tile_length, tile_multiples
 from openwafer.sdk.kernels.running import (
     BROADCAST_CYCLES,
     CODE_BYTES,
     LOOK_CYCLES,
-    check_finite,
     check_operand,
     check_rectangle,
     compiled,
@@ -163,7 +162,7 @@ class SddmmPlan:
         bound = bound_of_sums(scale * sums, self.num_roundings, dtype) + lost
         return np.where(overflow, np.inf, bound)
 
-    @takes_arrays
+    @takes_operands
     def run(self, a: NDArray[Any], b: NDArray[Any], *, check: bool = False) -> SparseResult:
         """Multiply on the simulated wafer.
 
@@ -222,6 +221,7 @@ def _held(precision: Precision) -> Precision:
     return Precision.F16 if precision is Precision.F16 else Precision.F32
 
 
+@takes_operands
 def plan_sddmm(
     s: Any,
     inner: int,
@@ -256,7 +256,7 @@ def plan_sddmm(
     return fastest(plans, f"{what} with {tiles.most} non-zeros")
 
 
-@takes_arrays
+@takes_operands
 def sddmm(
     s: Any,
     a: NDArray[Any],

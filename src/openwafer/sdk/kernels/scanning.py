@@ -11,7 +11,7 @@ from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import VectorShape, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_sums,
@@ -142,7 +142,7 @@ class ScanPlan:
             sums -= magnitudes
         return bound_of_sums(sums, self.num_roundings, self.precision.sums)
 
-    @takes_arrays
+    @takes_operands
     def run(self, values: NDArray[Any], *, check: bool = False) -> Result:
         """Sum up on the simulated wafer.
 
@@ -175,6 +175,7 @@ class ScanPlan:
         }
 
 
+@takes_operands
 def plan_scan(
     length: int,
     size: tuple[int, int],
@@ -207,7 +208,7 @@ def plan_scan(
     return min(fitting, key=lambda plan: plan.cycles)
 
 
-@takes_arrays
+@takes_operands
 def scan(
     values: NDArray[Any],
     size: tuple[int, int],

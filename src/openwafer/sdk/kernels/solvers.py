@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import check_array, check_finite, takes_operands
 from openwafer.sdk.kernels.precision import Precision, gamma
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
-    check_finite,
     check_memory,
     check_operand,
     check_rectangle,
@@ -99,7 +98,7 @@ class Fluxes:
     storage: NDArray[Any]
 
     def __post_init__(self) -> None:
-        shape = self.storage.shape
+        shape = check_array("storage", self.storage).shape
         if len(shape) != 3 or min(shape) < 1:
             raise error(
                 "kernel-shape", f"storage has the shape {shape}", help="give three dims with cells"
@@ -109,8 +108,9 @@ class Fluxes:
         for axis, name in enumerate(faces):
             wanted[name] = tuple(n - (axis == other) for other, n in enumerate(shape))
         for name, one in wanted.items():
-            check_operand(name, getattr(self, name), one, Precision.F32)
-            check_finite(name, getattr(self, name))
+            values = check_array(name, getattr(self, name))
+            check_operand(name, values, one, Precision.F32)
+            check_finite(name, values)
 
     def faces(self, axis: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Conductances of each cell to the ones before and behind along an axis, 0 at the rim."""
@@ -257,7 +257,7 @@ class SolverPlan:
             **params_of(self.row_tree, self.column_tree),
         }
 
-    @takes_arrays
+    @takes_operands
     def run(
         self,
         matrix: Fluxes | Stencil,
@@ -352,6 +352,7 @@ def _arrays(matrix: Fluxes | Stencil, shape: tuple[int, int, int]) -> dict[str, 
     return found
 
 
+@takes_operands
 def plan_solver(
     solver: str, shape: tuple[int, ...], iterations: int, *, arch: str = Arch.WSE3
 ) -> SolverPlan:
@@ -383,7 +384,7 @@ def plan_solver(
     return plan
 
 
-@takes_arrays
+@takes_operands
 def conjugate_gradients(
     matrix: Fluxes | Stencil,
     right_side: NDArray[Any],
@@ -411,7 +412,7 @@ def conjugate_gradients(
     return plan.run(matrix, right_side, tolerance)
 
 
-@takes_arrays
+@takes_operands
 def bicgstab(
     matrix: Fluxes | Stencil,
     right_side: NDArray[Any],
@@ -425,7 +426,7 @@ def bicgstab(
     return plan.run(matrix, right_side, tolerance)
 
 
-@takes_arrays
+@takes_operands
 def power_method(
     matrix: Fluxes | Stencil, vector: NDArray[Any], iterations: int, *, arch: str = Arch.WSE3
 ) -> Solution:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import check_finite, takes_operands
 from openwafer.sdk.kernels.precision import Precision, moved_as, moved_precision
 from openwafer.sdk.kernels.running import (
     BROADCAST_CYCLES,
@@ -17,7 +17,6 @@ from openwafer.sdk.kernels.running import (
     LOOK_CYCLES,
     Result,
     check_dims,
-    check_finite,
     check_length,
     check_memory,
     check_operand,
@@ -88,7 +87,7 @@ class SortPlan:
         num_pes = self.rows * self.columns
         return num_pes if num_pes > 2 else num_pes - 1
 
-    @takes_arrays
+    @takes_operands
     def run(self, values: NDArray[Any], *, check: bool = False) -> Result:
         """Sort on the simulated wafer.
 
@@ -121,6 +120,7 @@ class SortPlan:
         }
 
 
+@takes_operands
 def plan_sort(
     length: int,
     size: tuple[int, int],
@@ -147,7 +147,7 @@ def plan_sort(
     return plan
 
 
-@takes_arrays
+@takes_operands
 def sort(values: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """The values from the lowest to the highest, bit for bit: (length,) to (length,).
 

@@ -13,9 +13,10 @@ from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, WORD_BYTES, Arch
 from openwafer.sdk.arch.pace import ONE_TURN, VectorShape, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
+from openwafer.sdk.kernels.operands import check_finite
 from openwafer.sdk.kernels.precision import Precision
 from openwafer.sdk.kernels.products import PRODUCT_OPERATIONS, tile_length, tile_multiples
-from openwafer.sdk.kernels.running import MEMORY_BYTES, check_finite, check_memory
+from openwafer.sdk.kernels.running import MEMORY_BYTES, check_memory
 
 Ints = NDArray[np.int64]
 WIDTHS: Final = (8, 4, 2, 1)
@@ -93,12 +94,27 @@ def canonical(a: Any, precision: Precision) -> scipy.sparse.csr_array:
             f"values of A are {a.dtype}; a kernel takes float32 for {precision}",
             help="convert them, as in a.astype(np.float32)",
         )
+    _check_places(a)
     rows = scipy.sparse.csr_array(a, copy=True)
     rows.sum_duplicates()
     with np.errstate(over="ignore"):
         rows.data = rows.data.astype(precision.given).astype(np.float32)
     check_finite("A", rows.data)
     return rows
+
+
+def _check_places(a: Any) -> None:
+    """Refuse indices outside of the matrix, and pointers that fall, with which scipy goes on."""
+    if a.format in ("csr", "csc", "bsr"):
+        try:
+            a.copy().check_format(full_check=True)
+        except ValueError as wrong:
+            raise error(
+                "kernel-shape",
+                f"A of the shape {a.shape} is no sound {a.format}: {wrong}",
+                help="make it of coordinates, as in scipy.sparse.coo_array((values, (rows, "
+                "columns)), shape)",
+            ) from wrong
 
 
 @dataclass(frozen=True)

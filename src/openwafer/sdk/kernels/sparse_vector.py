@@ -10,7 +10,7 @@ from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import check_finite, takes_operands
 from openwafer.sdk.kernels.precision import Precision, bound_of_products, named_precision
 from openwafer.sdk.kernels.products import FRONT_BYTES, row_length, zeros_cycles
 from openwafer.sdk.kernels.running import (
@@ -19,7 +19,6 @@ from openwafer.sdk.kernels.running import (
     LOOK_CYCLES,
     REDUCE_CYCLES,
     Result,
-    check_finite,
     check_operand,
     check_rectangle,
     compiled,
@@ -118,6 +117,7 @@ class SpmvPlan:
         sent = broadcast_cycles(1, self.rows, words, self.arch)
         sums = rows // self.precision.in_wavelet
         summed = self.tree.cycles(self.columns, sums, self.arch, is_staggered=True)
+        summed += self.tree.command_cycles(self.columns, sums, self.arch, is_staggered=True)
         late = start_delay(self.columns, self.arch)
         # Sums are set to zero while x arrives, and both take beats.
         phases = sent + zeros_cycles(self.front + rows, self.precision, self.arch) + summed + late
@@ -145,7 +145,7 @@ class SpmvPlan:
         matrix = self.tiles.matrix
         return bound_of_products(matrix, x, self.num_roundings, num_products, self.precision.sums)
 
-    @takes_arrays
+    @takes_operands
     def run(self, x: NDArray[Any], *, check: bool = False) -> Result:
         """Multiply on the simulated wafer.
 
@@ -194,6 +194,7 @@ class SpmvPlan:
         }
 
 
+@takes_operands
 def plan_spmv(
     a: Any,
     size: tuple[int, int],
@@ -237,7 +238,7 @@ def plan_spmv(
     return fastest(plans, what + several)
 
 
-@takes_arrays
+@takes_operands
 def spmv(
     a: Any,
     x: NDArray[Any],
@@ -268,7 +269,7 @@ def spmv(
     return plan_spmv(a, size, arch=arch, precision=precision, tree=tree).run(x)
 
 
-@takes_arrays
+@takes_operands
 def spmm(
     a: Any,
     x: NDArray[Any],

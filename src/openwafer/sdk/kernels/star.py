@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
+from openwafer.sdk.kernels.operands import check_numbers
 
 BOUNDARIES: Final = ("zero", "fixed")
 
@@ -26,6 +27,9 @@ class Source:
 
     cell: Offset
     values: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        check_numbers("values of a source", self.values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +82,8 @@ class Stencil:
         if self.boundary not in BOUNDARIES:
             known = " or ".join(BOUNDARIES)
             raise error("option-value", f"boundary is {self.boundary!r}", help=f"give {known}")
+        if self.scale is not None:
+            check_numbers("scale", self.scale)
         object.__setattr__(self, "coefficients", MappingProxyType(dict(self.coefficients)))
         object.__setattr__(self, "num_dims", lengths.pop())
 

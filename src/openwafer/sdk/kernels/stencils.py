@@ -13,7 +13,7 @@ from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import Precision, gamma, named_precision, precision_of
 from openwafer.sdk.kernels.products import tile_length
 from openwafer.sdk.kernels.running import (
@@ -222,7 +222,7 @@ class StencilPlan:
             size=(few[0], few[1]),
         )
 
-    @takes_arrays
+    @takes_operands
     def run(
         self,
         values: NDArray[Any],
@@ -393,6 +393,7 @@ def _alike(index: int, size: int, few: int, tile: int) -> int:
     return found * tile + index % tile
 
 
+@takes_operands
 def plan_stencil(
     stencil: Stencil,
     shape: tuple[int, ...],
@@ -508,7 +509,7 @@ def _check_arrays(stencil: Stencil, shape: tuple[int, ...]) -> None:
         )
 
 
-@takes_arrays
+@takes_operands
 def stencil(
     description: Stencil,
     values: NDArray[Any],

@@ -15,7 +15,7 @@ from openwafer.sdk.arch.pace import load_cycles, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import QUIET, Param
 from openwafer.sdk.fabric import Edge, Port, Side
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import check_finite, takes_operands
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_products,
@@ -27,7 +27,6 @@ from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     MEMORY_BYTES,
     Result,
-    check_finite,
     check_memory,
     check_operand,
     check_rectangle,
@@ -273,6 +272,7 @@ class StreamedPlan:
         }
 
 
+@takes_operands
 def plan_streamed(
     w: Any,
     num_tokens: int,
@@ -392,7 +392,7 @@ def _planned(
     return next((plan for plan in plans if plan.memory_bytes <= MEMORY_BYTES), plans[-1])
 
 
-@takes_arrays
+@takes_operands
 def streamed_gemm(
     w: Any,
     x: NDArray[Any],

@@ -11,12 +11,11 @@ from openwafer.sdk.arch.generation import GENERATIONS
 from openwafer.sdk.door.compiled import QUIET, Param
 from openwafer.sdk.door.run import Run
 from openwafer.sdk.fabric import Edge
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import check_finite, takes_operands
 from openwafer.sdk.kernels.precision import bound_of_products
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     Result,
-    check_finite,
     check_memory,
     check_operand,
     compiled,
@@ -40,7 +39,7 @@ _GRADIENT_CYCLES: Final = 200
 """As those of the delta pass, with the task that hears of what was sent."""
 
 
-@takes_arrays
+@takes_operands
 def streamed_delta(plan: StreamedPlan, dy: NDArray[Any], *, check: bool = False) -> Result:
     """DX = W^T DY on the simulated wafer: (features, tokens) in float32.
 
@@ -68,7 +67,7 @@ def streamed_delta(plan: StreamedPlan, dy: NDArray[Any], *, check: bool = False)
         return Result(dx, cycles_of(run, plan.arch))
 
 
-@takes_arrays
+@takes_operands
 def streamed_gradient(
     plan: StreamedPlan, x: NDArray[Any], dy: NDArray[Any], *, check: bool = False
 ) -> Result:
@@ -132,7 +131,7 @@ def gradient_cycles(plan: StreamedPlan) -> int:
     return plan.pass_cycles(of_weight, plan.tokens + _GRADIENT_CYCLES)
 
 
-@takes_arrays
+@takes_operands
 def delta_bound(plan: StreamedPlan, dy: NDArray[Any]) -> NDArray[np.float64]:
     """Bound of the error of :func:`streamed_delta`: (features, tokens).
 
@@ -143,7 +142,7 @@ def delta_bound(plan: StreamedPlan, dy: NDArray[Any]) -> NDArray[np.float64]:
     return bound_of_products(matrix.T, dy, most, most, plan.precision.sums)
 
 
-@takes_arrays
+@takes_operands
 def gradient_bound(plan: StreamedPlan, x: NDArray[Any], dy: NDArray[Any]) -> NDArray[np.float64]:
     """Bound of the error of :func:`streamed_gradient`: one for each weight.
 

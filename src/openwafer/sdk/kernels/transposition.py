@@ -11,7 +11,7 @@ from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import VectorShape, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import moves_operands
 from openwafer.sdk.kernels.precision import Precision, moved_as, moved_precision
 from openwafer.sdk.kernels.products import matrix_of, tiles_of
 from openwafer.sdk.kernels.running import (
@@ -100,7 +100,7 @@ class TransposePlan:
         shape = VectorShape(strides=(1, height), num_registers=2)
         return vector_cycles(operation, height * width, GENERATIONS[self.arch], shape)
 
-    @takes_arrays
+    @moves_operands
     def run(self, a: NDArray[Any], *, check: bool = False) -> Result:
         """Transpose on the simulated wafer.
 
@@ -134,6 +134,7 @@ class TransposePlan:
         }
 
 
+@moves_operands
 def plan_transpose(
     shape: tuple[int, int],
     size: tuple[int, int],
@@ -163,7 +164,7 @@ def plan_transpose(
     return plan
 
 
-@takes_arrays
+@moves_operands
 def transpose(a: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """A^T, bit for bit: (rows, columns) to (columns, rows).
 

@@ -90,13 +90,55 @@ class Tree:
             case Shape.CHAIN:
                 return num_words + distance + step * (num_pes - 1)
             case Shape.TREE:
-                again = load_cycles(3, timing.load_latency) + timing.beat_cycles - 1
-                line = _Line(num_words, hop, step, again)
-                return _begin_of_last(num_pes, line, is_first=True) + num_words
+                line = _line(num_words, hop, arch)
+                return _last_message(num_pes, line, is_first=True).begin + num_words
             case Shape.TWO_PHASE:
                 # Of one group, or of groups of one PE, there is only one phase.
                 phases = (min(self.group, num_pes) > 1) + (self.group < num_pes)
                 return phases * num_words + distance + step * self.num_additions(num_pes)
+
+    def command_cycles(
+        self, num_pes: int, num_words: int, arch: Arch, *, is_staggered: bool = False
+    ) -> float:
+        """How much later than the sum its last sender ends, by the instructions of the program.
+
+        Behind its words it sends a command that turns back the switches which they have passed, by
+        a task of its own, and a further task begins when that has ended. On short lines the sum is
+        there before. Arguments are those of :meth:`cycles`.
+        """
+        distance = self._last_child(num_pes)
+        if distance == 1:
+            return 0
+        timing = GENERATIONS[arch].timing
+        hop = 0 if is_staggered else timing.hop_cycles
+        there = self.cycles(num_pes, num_words, arch, is_staggered=is_staggered) - 1
+        match self.shape:
+            case Shape.STAR:
+                own = _Message(0, 0)
+            case Shape.TREE:
+                line = _line(num_words, hop, arch)
+                own = _last_message(num_pes - distance, line)
+            case _:
+                first = there - num_words + 1 - hop * distance - 2 * timing.ramp_cycles - 1
+                own = _Message(first, -timing.switch_cycles)
+        # A task begins no sooner than the one before lets it, whose last instruction issued words.
+        issued = own.ready - timing.beat_cycles + 1
+        sent = max(own.begin + num_words - 1 + timing.task_cycles, issued + timing.switch_cycles)
+        done = sent + load_cycles(2, timing.load_latency) + 1 + timing.switch_cycles
+        sooner = timing.hop_cycles * distance if is_staggered else 0
+        return max(0, done - sooner - there - timing.task_cycles)
+
+    def _last_child(self, num_pes: int) -> int:
+        """Position of the PE whose message the first one takes last."""
+        match self.shape:
+            case Shape.STAR:
+                return max(1, num_pes - 1)
+            case Shape.TREE:
+                return 1 << max(0, (num_pes - 1).bit_length() - 1)
+            case Shape.TWO_PHASE if self.group < num_pes:
+                return self.group
+            case _:
+                return 1
 
     def most_elements(self, num_pes: int, length: int) -> int:
         """Elements of the longest operation of a PE."""
@@ -113,22 +155,36 @@ class _Line(NamedTuple):
     again: int
 
 
+class _Message(NamedTuple):
+    """When a PE takes the first word of its last message, and when it is ready for it."""
+
+    begin: float
+    ready: float
+
+
+def _line(num_words: int, hop: int, arch: Arch) -> _Line:
+    timing = GENERATIONS[arch].timing
+    again = load_cycles(3, timing.load_latency) + timing.beat_cycles - 1
+    return _Line(num_words, hop, 2 * timing.ramp_cycles + 1, again)
+
+
 @lru_cache(maxsize=4096)
-def _begin_of_last(num_pes: int, line: _Line, *, is_first: bool = False) -> int:
-    """When the first of some PEs that add up by halves takes the first word of its last message.
+def _last_message(num_pes: int, line: _Line, *, is_first: bool = False) -> _Message:
+    """The last message that the first of some PEs takes which add up by halves.
 
     It takes messages one after another, of 1, 2, 4 and so on PEs, each when it comes. The first PE
     of the line has one operation for all of them; another one has a second one for the last
     message, which it sends on as it comes.
     """
-    begin = free = 0
+    last, free = _Message(0, 0), 0.0
     for distance in (1 << bit for bit in range((num_pes - 1).bit_length())):
         others = min(distance, num_pes - distance)
-        comes = _begin_of_last(others, line) + line.hop * distance + line.step
+        comes = _last_message(others, line).begin + line.hop * distance + line.step
         is_another = not is_first and distance > 1 and 2 * distance >= num_pes
-        begin = max(comes, free + line.again * is_another)
-        free = begin + line.words
-    return begin
+        ready = free + line.again * is_another
+        last = _Message(max(comes, ready), ready)
+        free = last.begin + line.words
+    return last
 
 
 def best_tree(

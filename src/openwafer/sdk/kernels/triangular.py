@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import check_finite, takes_operands
 from openwafer.sdk.kernels.precision import Precision, bound_of_products, have_inverses
 from openwafer.sdk.kernels.products import matrix_of, tiles_of
 from openwafer.sdk.kernels.running import (
@@ -19,7 +19,6 @@ from openwafer.sdk.kernels.running import (
     MEMORY_BYTES,
     ROWS_APART,
     Result,
-    check_finite,
     check_memory,
     check_operand,
     check_rectangle,
@@ -148,7 +147,7 @@ class TriangularPlan:
         pivots = np.abs(np.diagonal(a).astype(np.float64))
         return bound + 2 * least * pivots.reshape(-1, *[1] * (x.ndim - 1))
 
-    @takes_arrays
+    @takes_operands
     def run(self, a: NDArray[Any], b: NDArray[Any], *, check: bool = False) -> Result:
         """Solve on the simulated wafer.
 
@@ -206,6 +205,7 @@ def _check_pivots(pivots: NDArray[Any]) -> None:
         )
 
 
+@takes_operands
 def plan_triangular(
     order: int, num_columns: int, size: tuple[int, int], *, arch: str = Arch.WSE3
 ) -> TriangularPlan:
@@ -236,7 +236,7 @@ def plan_triangular(
     return min(fitting, key=lambda plan: plan.cycles)
 
 
-@takes_arrays
+@takes_operands
 def trsm(
     a: NDArray[Any],
     b: NDArray[Any],

@@ -14,7 +14,7 @@ from openwafer.sdk.arch.pace import ONE_TURN, VectorShape, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.collectives import CollectivePlan, plan_collective
-from openwafer.sdk.kernels.operands import takes_arrays
+from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_products,
@@ -163,7 +163,7 @@ class VectorPlan:
         magnitudes = factor * np.abs(given) + (0 if y is None else np.abs(y.astype(np.float64)))
         return bound_of_sums(magnitudes, 1, dtype) + least * (1 + gamma(1, dtype))
 
-    @takes_arrays
+    @takes_operands
     def run(
         self,
         x: NDArray[Any],
@@ -256,6 +256,7 @@ def fold_cycles(length: int, name: str, arch: Arch) -> int:
     return taken + operation_cycles(name, few, arch, accumulates=True)
 
 
+@takes_operands
 def plan_vector(
     operation: str,
     length: int,
@@ -310,7 +311,7 @@ def _check_precision(operation: VectorOperation, precision: Precision) -> None:
         )
 
 
-@takes_arrays
+@takes_operands
 def axpy(
     alpha: float, x: NDArray[Any], y: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3
 ) -> Result:
@@ -329,13 +330,13 @@ def axpy(
     return _elementwise(VectorOperation.AXPY, x, size, arch).run(x, y, alpha)
 
 
-@takes_arrays
+@takes_operands
 def scal(alpha: float, x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3) -> Result:
     """``alpha x``, each element with one rounding; see :func:`axpy`."""
     return _elementwise(VectorOperation.SCAL, x, size, arch).run(x, None, alpha)
 
 
-@takes_arrays
+@takes_operands
 def dot(
     x: NDArray[Any],
     y: NDArray[Any],
@@ -362,7 +363,7 @@ def dot(
     return _summed(VectorOperation.DOT, x, size, arch, precision).run(x, y)
 
 
-@takes_arrays
+@takes_operands
 def nrm2(
     x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3, precision: str | None = None
 ) -> Result:
@@ -374,7 +375,7 @@ def nrm2(
     return _summed(VectorOperation.NRM2, x, size, arch, precision).run(x)
 
 
-@takes_arrays
+@takes_operands
 def asum(
     x: NDArray[Any], size: tuple[int, int], *, arch: str = Arch.WSE3, precision: str | None = None
 ) -> Result:
