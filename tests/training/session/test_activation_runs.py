@@ -120,6 +120,7 @@ def test_a_run_that_stopped_goes_on_as_the_unbroken_one(
     assert differing(saved_arrays(Session(config, console=quiet()).resume()), streamed) == []
 
 
+@pytest.mark.slow
 def test_without_many_zeros_a_run_has_the_bits_of_the_plain_loop(
     data: TinyData, tmp_path: Path
 ) -> None:

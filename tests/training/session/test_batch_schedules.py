@@ -137,6 +137,7 @@ def test_a_growing_run_that_stopped_equals_the_unbroken_one(
     assert differing(saved_arrays(resumed), saved_arrays(unbroken)) == []
 
 
+@pytest.mark.slow
 def test_a_size_that_steps_were_trained_with_stays(data: TinyData, tmp_path: Path) -> None:
     batch = replace(BATCH, schedule=CHANGES[:1])
     config = replace(growing(data, tmp_path), steps=4, batch=batch, streaming=WAYS["resident"])

@@ -43,9 +43,9 @@ def test_what_no_other_forward_reads_equals_the_plain_loop(
     ("name", "attribute"),
     [
         ("TakenFromFirst", "kept"),
-        ("DrawnOnce", "kept"),
+        pytest.param("DrawnOnce", "kept", marks=pytest.mark.slow),
         ("Counts", "count"),
-        ("Remembers", "losses"),
+        pytest.param("Remembers", "losses", marks=pytest.mark.slow),
         ("PassesOn", "layers.0.mean"),
     ],
 )

@@ -23,6 +23,7 @@ LARGE = BatchConfig(size=128, sequence_length=12, micro_batches=4)
 LARGER = replace(LARGE, size=256)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("batch", "mode"), [(SMALL, Mode.PIPELINED), case(LARGE, Mode.STREAMED, by_default=False)]
 )

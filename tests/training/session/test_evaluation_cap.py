@@ -12,6 +12,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models import UserModule
 from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Sampling, Session
+from tests.tables import case
 from tests.training.session.tiny_model import TinyModel
 from tests.training.session.tiny_runs import TinyData, quiet, tiny_config, train_quietly
 
@@ -35,7 +36,7 @@ def trained(data: TinyData, folder: Path, mode: Mode) -> Session:
     return Session(train_quietly(config).folder, console=quiet(), trusts_code=True)
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", [case(m, by_default=m is Mode.STREAMED) for m in Mode])
 def test_an_evaluation_above_the_budget_is_refused(
     data: TinyData, tmp_path: Path, mode: Mode
 ) -> None:

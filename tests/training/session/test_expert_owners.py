@@ -71,7 +71,7 @@ def differing_from_loop(result: TrainResult, config: RunConfig) -> list[str]:
 def test_a_run_equals_the_plain_loop(
     data: TinyData, tmp_path: Path, pool: FollowerPool, size: int
 ) -> None:
-    config = owned_config(data, tmp_path)
+    config = owned_config(data, tmp_path, steps=2)
     assert differing_from_loop(pool.train(config, size), config) == []
 
 

@@ -178,6 +178,7 @@ def test_evaluation_of_a_run_repeats_its_last_one(finished: Finished) -> None:
     assert finished.session.evaluate() == points.rows[-1].loss
 
 
+@pytest.mark.slow
 def test_the_report_shows_every_part_of_the_run(finished: Finished) -> None:
     text = write_report(finished.folder).read_text()
     assert "No step was traced" not in text

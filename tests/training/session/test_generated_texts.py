@@ -12,8 +12,8 @@ from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
 
 # Of one token, of some, and of more than the 12 that a training sample has.
 PROMPTS = ("3", "7 squared is", "5 squared is 25, cubed 125; 5 squared is 25, cubed 125; 5 s")
-GREEDY = Sampling(max_new_tokens=8, temperature=0.0)
-DRAWN = Sampling(max_new_tokens=8, temperature=1.0, top_k=40, seed=3)
+GREEDY = Sampling(max_new_tokens=4, temperature=0.0)
+DRAWN = Sampling(max_new_tokens=4, temperature=1.0, top_k=40, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,8 @@ def test_texts_side_by_side_are_those_of_each_prompt_alone(
     assert found.texts == tuple(written(run, (prompt,), GREEDY)[0] for prompt in PROMPTS)
 
 
-@pytest.mark.parametrize(
-    "way", [pytest.param("streaming.mode=resident", marks=pytest.mark.slow), "streaming.store=disk"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["streaming.mode=resident", "streaming.store=disk"])
 def test_texts_are_the_same_wherever_the_weights_are(run: Path, way: str) -> None:
     assert written(run, PROMPTS, DRAWN, way) == written(run, PROMPTS, DRAWN)
 
@@ -96,7 +95,9 @@ def test_the_score_of_two_tokens_is_that_of_each_behind_what_comes_before(run: P
     assert both.log_likelihood == pytest.approx(alone, abs=1e-5)
 
 
-@pytest.mark.parametrize("continuation", [([-1], [1]), ([1], [1 << 20])])
+@pytest.mark.parametrize(
+    "continuation", [([-1], [1]), pytest.param(([1], [1 << 20]), marks=pytest.mark.slow)]
+)
 def test_tokens_of_no_vocabulary_have_no_score(
     run: Path, continuation: tuple[list[int], list[int]]
 ) -> None:

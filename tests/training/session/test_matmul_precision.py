@@ -20,6 +20,7 @@ from openwafer.training.session.matmul_precision import (
 )
 from openwafer.training.sparsity.kernels.processor import peak_flops
 from openwafer.training.stream.plan.placement import StoreTier
+from tests.tables import case
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.tiny_runs import (
     GPT,
@@ -32,7 +33,7 @@ from tests.training.session.tiny_runs import (
 )
 from tests.training.stream.foreign_loops import Loop, are_equal, outcome
 
-LEVELS = tuple(MatmulPrecision)
+LEVELS = tuple(case(one, by_default=one is MatmulPrecision.MEDIUM) for one in MatmulPrecision)
 # Large enough for torch to hand its products to oneDNN, which rounds where the processor can.
 WIDE = replace(GPT, hidden_size=64, mlp_size=128)
 

@@ -18,7 +18,7 @@ from openwafer.training.session.config_sections import (
 )
 from openwafer.training.session.optimizers import build_optimizers
 from openwafer.training.stream.plan.placement import StoreTier
-from tests.tables import checkerboard
+from tests.tables import case, checkerboard
 from tests.training.session.test_averages import DECAY, ROUTED, PlainAverage
 from tests.training.session.tiny_model import TinyModel
 from tests.training.session.tiny_runs import (
@@ -55,7 +55,7 @@ def config_of(data: TinyData, folder: Path, tier: StoreTier, name: str) -> RunCo
     )
 
 
-@pytest.mark.parametrize(("name", "tier"), checkerboard(tuple(OPTIONS), TIERS, one_in=6))
+@pytest.mark.parametrize(("name", "tier"), checkerboard(tuple(OPTIONS), TIERS, one_in=9))
 def test_a_run_that_stopped_and_went_on_equals_the_plain_loop(
     data: TinyData, tmp_path: Path, name: str, tier: StoreTier
 ) -> None:
@@ -65,7 +65,7 @@ def test_a_run_that_stopped_and_went_on_equals_the_plain_loop(
     assert differing(saved_parameters(resumed), plain_loop(config)) == []
 
 
-@pytest.mark.parametrize("name", ["asgd", "lamb"])
+@pytest.mark.parametrize("name", ["asgd", case("lamb", by_default=False)])
 def test_a_streamed_run_goes_on_resident(data: TinyData, tmp_path: Path, name: str) -> None:
     config = config_of(data, tmp_path, StoreTier.DISK, name)
     train_quietly(replace(config, steps=2))

@@ -99,6 +99,7 @@ def test_replicas_compare_all_weights_of_their_stage(
     }
 
 
+@pytest.mark.slow
 def test_three_stages_equal_the_plain_loop_and_compare_the_weights_that_they_share(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

@@ -69,6 +69,7 @@ def test_what_stages_of_one_host_hold_together_is_what_it_has_to_have(
         on_one_host(config, needed - 1)
 
 
+@pytest.mark.slow
 def test_a_host_of_its_own_has_to_hold_one_stage(data: TinyData, tmp_path: Path) -> None:
     config = replace(staged_config(data, tmp_path, 4, 4), model=MODEL)
     held = [one.total_bytes for one in on_one_host(config, None).stages]
@@ -111,6 +112,7 @@ def test_a_host_with_less_memory_gets_a_smaller_stage(data: TinyData, tmp_path: 
     assert smaller.total_bytes <= less
 
 
+@pytest.mark.slow
 def test_stages_that_are_asked_for_by_name_take_the_network_into_account(
     data: TinyData, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ def differing_from_loop(result: TrainResult, config: RunConfig) -> list[str]:
     return differing(saved, {name: loop[name] for name in saved})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "tier"),
     [
@@ -158,6 +159,7 @@ def test_frozen_weights_equal_one_system(
     assert differing(saved_arrays(alone), saved_arrays(together)) == []
 
 
+@pytest.mark.slow
 def test_a_step_that_overflows_is_skipped_on_all_systems(
     data: TinyData, tmp_path: Path, pool: FollowerPool
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_folder_of_images_is_told_at_its_key(data: TinyData, tmp_path: Path) -
         Session(file)
 
 
+@pytest.mark.slow
 def test_a_run_whose_model_became_another_kind_does_not_write(
     data: TinyData, tmp_path: Path
 ) -> None:
