@@ -50,8 +50,15 @@ main()
 """
 
 
-@pytest.mark.parametrize(("thread", "is_ended"), [("waits", False), ("none", True)])
-@pytest.mark.parametrize(("command", "code"), [("--version", 0), ("--no-such-option", 2)])
+@pytest.mark.parametrize(
+    ("command", "code", "thread", "is_ended"),
+    [
+        ("--version", 0, "waits", False),
+        case("--version", 0, "none", True, by_default=False),
+        case("--no-such-option", 2, "waits", False, by_default=False),
+        ("--no-such-option", 2, "none", True),
+    ],
+)
 def test_a_command_ends_at_once_where_threads_still_wait(
     command: str, code: int, thread: str, *, is_ended: bool
 ) -> None:

@@ -25,6 +25,7 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return made
 
 
+@pytest.mark.slow
 def test_the_law_is_drawn_as_far_as_points_that_were_held_out(
     tmp_path: Path, saved: list[Figure]
 ) -> None:

@@ -83,6 +83,7 @@ def test_the_report_has_verdict_and_interval(judged: Path) -> None:
     assert "of the last one, which is off track; 1 of 4 are on it." in page
 
 
+@pytest.mark.slow
 def test_a_run_like_those_fitted_ends_on_track(
     ladder_config: RunConfig, law: Path, tmp_path: Path
 ) -> None:

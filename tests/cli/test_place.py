@@ -60,6 +60,7 @@ def test_a_plan_tells_the_bound_as_its_step(placed: Done, folder: Path) -> None:
     assert told["step"] == pytest.approx(least)
 
 
+@pytest.mark.slow
 def test_the_same_floor_plan_gives_the_same_picture(placed: Done, folder: Path) -> None:
     again = run_command("place", SMALL, "--wafer", "cs2", "--picture", folder / "again.svg")
     assert again.code == placed.code == 0

@@ -55,6 +55,7 @@ def test_a_model_that_is_no_pipeline_is_planned_for_with_a_warning(
     assert "warning[layer-order]: a forward calls the" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_described_system_is_planned_for(tmp_path: Path) -> None:
     (tmp_path / "box.yaml").write_text(BOX)
     done = run_command("plan", SMALL, "--system", tmp_path / "box.yaml", "--systems", 2)
@@ -69,6 +70,7 @@ def test_a_run_whose_epochs_nobody_has_counted_has_no_totals() -> None:
     assert {"step", "critical batch"} <= all_names
 
 
+@pytest.mark.slow
 def test_the_config_can_be_changed() -> None:
     changed = ("--set", "batch.sequence_length=256", "--set", "systems=2")
     out = run_command("plan", SMALL, "--system", "cs2", *changed).out

@@ -86,7 +86,7 @@ def train_with(config: RunConfig, file_io: FailingIo) -> TrainResult | Openwafer
 
 def default_stride(config: RunConfig) -> int:
     """Of so many calls one fails by default; a step that is undone has more of them."""
-    return 150 if config.model == GPT else 40
+    return 225 if config.model == GPT else 60
 
 
 def go_on(config: RunConfig) -> TrainResult:

@@ -48,6 +48,7 @@ def test_intervals_from_parabolas_hold_the_exponent_in_most_of_five_noises() -> 
     assert sum(holds(exponent(fitted), SIZE_EXPONENT) for fitted in found) >= 4
 
 
+@pytest.mark.slow
 def test_intervals_from_curves_hold_the_exponent_in_most_of_five_noises() -> None:
     found = [fit_envelope(curves(seed=s), Resampling(s, 40)) for s in range(5)]
     assert sum(holds(exponent(fitted), SIZE_EXPONENT) for fitted in found) >= 3

@@ -100,6 +100,7 @@ def test_so_do_those_of_laws_of_sizes_and_tokens(spread: Callable[[TrainedPoint]
     assert all(0.90 <= share <= 0.98 for share in coverage_of_sizes(spread, 200))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [case(seed, by_default=seed == 53) for seed in (5, 53)])
 def test_what_four_points_leave_open_is_still_a_number(seed: int) -> None:
     """One degree of freedom: noise may be dealt that is as large as the losses."""

@@ -23,6 +23,7 @@ def test_points_without_noise_give_the_constants_of_their_law(law: SizeTokensLaw
     assert fitted.law.constants() == pytest.approx(law.constants(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_stated_intervals_hold_the_published_constants_in_most_of_six_noises() -> None:
     counts: Counter[str] = Counter()
     for seed in range(6):

@@ -79,7 +79,9 @@ def expected() -> dict[str, Tensor]:
     return Loop(streams=False).train(0, 4).left()
 
 
-@pytest.mark.parametrize("streams", [True, False], ids=["streamed", "plain"])
+@pytest.mark.parametrize(
+    "streams", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["streamed", "plain"]
+)
 def test_a_distributed_checkpoint_of_a_streamed_loop_is_gone_on_from(
     streams: bool, expected: dict[str, Tensor], tmp_path: Path
 ) -> None:
@@ -116,6 +118,7 @@ def load_whole(model: nn.Module, path: Path) -> None:
     load_model(model, path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("save", "load"), checkerboard((save_weights, save_whole), (load_weights, load_whole), one_in=4)
 )

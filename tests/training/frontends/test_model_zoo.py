@@ -25,11 +25,12 @@ from tests.training.frontends.zoo_runs import (
 )
 
 EVALUATED = {"data_processor": f"{HERE}.batches", "batch_size": 6}
+DEVICE_MEMORY = "120KiB"
 
 
 @pytest.fixture(autouse=True)
 def small_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENWAFER_DEVICE_MEMORY", "120KiB")
+    monkeypatch.setenv("OPENWAFER_DEVICE_MEMORY", DEVICE_MEMORY)
     list(losses())
 
 
@@ -67,11 +68,21 @@ def plain_losses(num_steps: int) -> tuple[list[float], list[Tensor]]:
     return found, [weight.detach() for weight in model.parameters()]
 
 
-def test_a_run_has_the_bits_of_a_plain_loop(tmp_path: Path) -> None:
-    (trainer,) = train(tmp_path, RUN)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Tensor], dict[int, float]]:
+    """Weights and losses of a run that nothing has stopped."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENWAFER_DEVICE_MEMORY", DEVICE_MEMORY)
+        list(losses())
+        (trainer,) = train(tmp_path_factory.mktemp("whole"), RUN)
+    return weights(trainer), dict(losses())
+
+
+def test_a_run_has_the_bits_of_a_plain_loop(whole: tuple[list[Tensor], dict[int, float]]) -> None:
+    found, told = whole
     expected, plain = plain_losses(6)
-    assert list(losses()) == list(enumerate(expected, 1))
-    assert equal(weights(trainer), plain)
+    assert list(told.items()) == list(enumerate(expected, 1))
+    assert equal(found, plain)
 
 
 def test_a_model_by_mup_says_what_multiplies_its_rates_and_tells_the_loggers(
@@ -89,22 +100,23 @@ def test_a_model_by_mup_says_what_multiplies_its_rates_and_tells_the_loggers(
     assert sorted(groups) == [(0.25, 5, 0.0025), (0.5, 1, 0.005), (1.0, 1, 0.01), (1.0, 3, 0.01)]
 
 
-def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    (whole,) = train(tmp_path / "whole", RUN)
-    expected = dict(losses())
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(
+    tmp_path: Path, whole: tuple[list[Tensor], dict[int, float]]
+) -> None:
+    expected_weights, expected = whole
     with pytest.raises(KilledError, match="step 5"):
         train(tmp_path / "two", changed(init__callbacks=[{f"{HERE}.StopAt": {"step": 5}}]))
     list(losses())
     (found,) = train(tmp_path / "two", RUN)
     assert dict(losses()) == {step: expected[step] for step in (5, 6)}
-    assert equal(weights(found), weights(whole))
+    assert equal(weights(found), expected_weights)
 
 
-def test_evaluations_between_change_no_bit(tmp_path: Path) -> None:
-    (plain,) = train(tmp_path / "plain", RUN)
-    list(losses())
+def test_evaluations_between_change_no_bit(
+    tmp_path: Path, whole: tuple[list[Tensor], dict[int, float]]
+) -> None:
     (found,) = train(tmp_path / "found", changed(fit__val_dataloader=EVALUATED))
-    assert equal(weights(found), weights(plain))
+    assert equal(weights(found), whole[0])
     assert [step for step, _ in losses("validate_0/loss")] == [4, 6]
 
 

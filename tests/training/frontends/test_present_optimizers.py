@@ -229,6 +229,7 @@ def test_a_mistake_of_a_schedule_is_told(mistake: str) -> None:
         script()
 
 
+@pytest.mark.slow
 def test_a_scheduled_loop_has_the_weights_of_the_plain_one() -> None:
     def scheduled(script: PlainScript) -> PlainScript:
         warm, down = lrs.LinearLR, lrs.CosineDecayLR

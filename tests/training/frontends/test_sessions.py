@@ -14,6 +14,7 @@ from openwafer.training.frontends.session import amp, cb_model, cbtorch, optim, 
 from openwafer.training.frontends.session.lr_scheduler import set_rate
 from openwafer.training.frontends.session.outputs import extract_loss
 from openwafer.training.frontends.session.session import Session
+from tests.tables import case
 from tests.training.frontends.session_scripts import (
     BATCHES,
     MAX_NORM,
@@ -32,7 +33,7 @@ def momentum(model: nn.Module) -> Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
-@pytest.mark.parametrize("clipping", [no_clip, clip])
+@pytest.mark.parametrize("clipping", [case(no_clip, by_default=False), clip])
 def test_losses_and_weights_are_those_of_the_plain_loop(clipping: Clip) -> None:
     plain, found = Script(clip=clipping).train(), SessionScript(clip=clipping).train()
     assert found.losses == plain.losses
@@ -82,7 +83,7 @@ class Guesses(nn.Module):
         return tokens
 
 
-@pytest.mark.parametrize("is_trained", [True, False])
+@pytest.mark.parametrize("is_trained", [True, case(False, by_default=False)])
 def test_a_model_that_returns_integers_alone_streams_to_be_evaluated(is_trained: bool) -> None:
     cbtorch.initialize(device_memory="200KiB")
     model = Guesses().eval().requires_grad_(is_trained)
@@ -108,6 +109,7 @@ def test_evaluation_behind_training_sees_the_trained_weights() -> None:
     assert SessionScript().train().evaluate() == Script().train().evaluate()
 
 
+@pytest.mark.slow
 def test_a_second_session_goes_on_where_the_first_one_ended() -> None:
     found, plain = SessionScript().train(0, 2).train(2), Script().train()
     assert found.losses == plain.losses

@@ -77,6 +77,7 @@ def deep_group(name: str, parameter: nn.Parameter, optimizer: str) -> dict[str, 
 
 
 # Rates of both are those of the table, see test_depth_factors.
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adamw", pytest.param("sgd", marks=pytest.mark.slow)])
 def test_a_deep_run_equals_the_loop_that_multiplies_branches(
     data: TinyData, tmp_path: Path, optimizer: str

@@ -11,6 +11,7 @@ from openwafer.training.models import TransformersModel
 from openwafer.training.session import RunConfig
 from openwafer.training.session.building import build_hollow_model, build_model, make_optimizers
 from openwafer.training.session.config_sections import GroupConfig, OptimizerConfig
+from tests.tables import checkerboard
 from tests.training.parametrization.wide_models import LLAMA, VOCABULARY, WIDE_MODELS, WideModel
 
 DEFAULT = 1e-8
@@ -30,8 +31,7 @@ def eps_of(config: RunConfig, folder: Path) -> dict[str, float | None]:
     }
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "nadam"])
-@pytest.mark.parametrize("wide", WIDE_MODELS.values(), ids=WIDE_MODELS)
+@pytest.mark.parametrize(("wide", "optimizer"), checkerboard(WIDE_MODELS, ("adamw", "nadam")))
 def test_eps_is_as_gradients_are_in_the_table(
     wide: WideModel, optimizer: str, tmp_path: Path
 ) -> None:
@@ -95,6 +95,7 @@ def gradients(config: RunConfig, folder: Path) -> dict[str, float]:
     return {name: p.grad.square().mean().sqrt().item() for name, p in model.named_parameters()}
 
 
+@pytest.mark.slow
 def test_gradients_shrink_as_eps_does(tmp_path: Path) -> None:
     """Of 16 times the width, gradients are a sixteenth, within a factor of two and a half."""
     narrow, wide = (gradients(llama_of(width), tmp_path) for width in (NARROW, WIDE))

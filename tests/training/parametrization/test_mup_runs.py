@@ -129,6 +129,7 @@ def test_a_streamed_run_under_mup_equals_the_plain_loop(
     assert differing(saved_parameters(train_quietly(config)), plain_mup_loop(config)) == []
 
 
+@pytest.mark.slow
 def test_a_run_of_the_base_widths_is_the_one_without_mup(data: TinyData, tmp_path: Path) -> None:
     config = config_of(data, tmp_path, GPT, "adamw")
     config = replace(config, optimizer=OptimizerConfig("adamw", RATE))
