@@ -6,12 +6,13 @@ import importlib
 import re
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType
+from typing import TypeVar, cast
 
 import pytest
 
@@ -75,6 +76,8 @@ STRING_OR_COMMENT = re.compile(
 OWN_SYSTEM_ERRORS = {"KeyboardInterrupt", "SystemExit"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Node = TypeVar("Node", bound=ast.AST)
+LEAVES = {int, str, type(None), ast.Load, ast.Store}
 
 
 def python_files(*folders: str) -> list[Path]:
@@ -86,7 +89,7 @@ def _no_collection() -> Iterator[None]:
     """Of the garbage beside millions of nodes, of which none is any."""
     gc.disable()
     yield
-    for kept in (nodes_of, tree_of, comments):
+    for kept in (nodes_by_kind, tree_of, comments):
         kept.cache_clear()
     gc.enable()
 
@@ -106,8 +109,26 @@ def place(path: Path, line: int) -> str:
 
 
 @cache
-def nodes_of(path: Path) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(tree_of(path)))
+def nodes_by_kind(path: Path) -> dict[type[ast.AST], list[ast.AST]]:
+    """All nodes of a file but for what only tells a load from a store; `ast.walk` takes twice."""
+    found: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+    left: list[ast.AST] = [tree_of(path)]
+    while left:
+        node = left.pop()
+        found[type(node)].append(node)
+        for value in vars(node).values():
+            kind = type(value)
+            if kind is list:
+                left.extend(one for one in value if isinstance(one, ast.AST))
+            elif kind not in LEAVES and isinstance(value, ast.AST):
+                left.append(value)
+    return found
+
+
+def nodes_of(path: Path, *kinds: type[Node]) -> list[Node]:
+    """Those of some kinds, each without the kinds that inherit from it."""
+    found = nodes_by_kind(path)
+    return [node for kind in kinds for node in cast("list[Node]", found.get(kind, []))]
 
 
 def dotted(node: ast.AST) -> str:
@@ -122,15 +143,13 @@ def dotted(node: ast.AST) -> str:
             return ""
 
 
-def functions(path: Path) -> Iterator[Function]:
-    return (node for node in nodes_of(path) if isinstance(node, Function))
+def functions(path: Path) -> list[Function]:
+    return [*nodes_of(path, ast.FunctionDef), *nodes_of(path, ast.AsyncFunctionDef)]
 
 
 def calls(path: Path, name: str) -> Iterator[ast.Call]:
     """Calls written as `name(...)` or `name` with a dotted prefix of that very spelling."""
-    for node in nodes_of(path):
-        if isinstance(node, ast.Call) and dotted(node.func) == name:
-            yield node
+    return (node for node in nodes_of(path, ast.Call) if dotted(node.func) == name)
 
 
 @cache
@@ -187,7 +206,7 @@ def test_calls_of_the_training_wing_name_their_arguments_but_for_files_of_a_list
     hiding = {
         path.relative_to(wing).as_posix()
         for path in SOURCES
-        if path.is_relative_to(wing)
+        if path.is_relative_to(wing) and nodes_of(path, ast.Starred)
         if any(True for function in functions(path) for _ in stars_of_local_tuples(function))
     }
     assert hiding == STARS_OF_LOCAL_TUPLES
@@ -210,8 +229,7 @@ def test_no_name_is_a_word_that_the_house_replaces() -> None:
     named += [
         (path, node.lineno, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", node.name).lower())
         for path in SOURCES
-        for node in nodes_of(path)
-        if isinstance(node, Function | ast.ClassDef)
+        for node in (*functions(path), *nodes_of(path, ast.ClassDef))
     ]
     assert [
         place(path, line) for path, line, name in named if name.strip("_") in BANNED_NAMES
@@ -265,7 +283,7 @@ def test_names_that_libraries_do_not_promise_have_one_home() -> None:
         place(path, getattr(node, "lineno", 0))
         for path in SOURCES
         if path.relative_to(ROOT).as_posix() not in HOMES_OF_PRIVATE_NAMES
-        for node in nodes_of(path)
+        for node in nodes_of(path, ast.ImportFrom, ast.Import, ast.Attribute)
         if any(map(PRIVATE_NAME.match, names_of_libraries(node)))
     }
     assert sorted(bad) == []
@@ -275,8 +293,7 @@ def test_every_expected_error_has_its_text_checked() -> None:
     items = [
         (path, item, item.context_expr)
         for path in TESTS
-        for node in nodes_of(path)
-        if isinstance(node, ast.With)
+        for node in nodes_of(path, ast.With)
         for item in node.items
     ]
     unchecked = [
@@ -299,8 +316,8 @@ def test_what_scripts_import_of_the_product_exists() -> None:
     missing = [
         f"{place(path, node.lineno)}: {alias.name}"
         for path in python_files("benchmarks", "scripts", "examples", "docs")
-        for node in nodes_of(path)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("openwafer")
+        for node in nodes_of(path, ast.ImportFrom)
+        if (node.module or "").startswith("openwafer")
         for alias in node.names
         if not is_there(alias.name, str(node.module))
     ]
@@ -308,7 +325,10 @@ def test_what_scripts_import_of_the_product_exists() -> None:
 
 
 def names_from_openwafer(path: Path) -> set[str]:
-    imports = [n for n in nodes_of(path) if isinstance(n, ast.Import | ast.ImportFrom)]
+    imports: list[ast.Import | ast.ImportFrom] = [
+        *nodes_of(path, ast.Import),
+        *nodes_of(path, ast.ImportFrom),
+    ]
     return {
         alias.asname or alias.name.split(".")[0]
         for node in imports
@@ -435,7 +455,7 @@ def test_each_room_of_the_training_wing_is_on_its_page() -> None:
 def names_of_threads(path: Path) -> Iterator[str]:
     """What threads that a module begins are called, up to a number or another variable part."""
     constants = dict(re.findall(r'^(\w+): Final = "([\w-]+)"', path.read_text(), re.MULTILINE))
-    for call in (node for node in nodes_of(path) if isinstance(node, ast.Call)):
+    for call in nodes_of(path, ast.Call):
         written = {keyword.arg: keyword.value for keyword in call.keywords}
         match dotted(call.func), call.args, written:
             case (("Thread" | "threading.Thread"), _, {"name": name}):
