@@ -9,6 +9,7 @@ import pytest
 
 from tests.sdk.debug.dap_client import Client, RefusedError, begun
 from tests.sdk.debug.running_sum import line_of, ran
+from tests.tables import case
 
 COMMAND = (sys.executable, "-c", "from openwafer.cli import main; main()", "csl", "debug")
 SCRIPT = """
@@ -36,7 +37,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_editor_debugs_a_script_through_pipes(folder: Path) -> None:
+@pytest.mark.parametrize(
+    "given",
+    [
+        case({"script": ["run.py"]}, by_default=False, id="script"),
+        case({"replay": "run.journal"}, by_default=True, id="journal"),
+    ],
+)
+def test_an_editor_debugs_through_pipes(folder: Path, given: dict[str, object]) -> None:
     pipe = subprocess.PIPE
     command = (*COMMAND, "--dap")
     with subprocess.Popen(command, cwd=folder, stdin=pipe, stdout=pipe) as process:
@@ -45,7 +53,7 @@ def test_an_editor_debugs_a_script_through_pipes(folder: Path) -> None:
         client = Client(process.stdin, process.stdout)
         with pytest.raises(RefusedError, match="given are 0 ways to one"):
             client.ask("launch")
-        begun(client, {"out": "out", "script": ["run.py"]})
+        begun(client, {"out": "out", **given})
         assert stopped_at_return(client)
         client.send("continue")
         client.close()
@@ -53,6 +61,7 @@ def test_an_editor_debugs_a_script_through_pipes(folder: Path) -> None:
         client.forget()
 
 
+@pytest.mark.slow
 def test_an_editor_debugs_a_journal_on_a_port_which_takes_one_client(folder: Path) -> None:
     command = (*COMMAND, "out", "--replay", "run.journal", "--port", "0")
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:

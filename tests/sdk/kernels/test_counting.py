@@ -32,7 +32,7 @@ PLANS = (
 )
 
 
-@examples(12, by_default=4)
+@examples(12, by_default=2)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_counts_are_numpys(plan: HistogramPlan, seed: int) -> None:
     check_counts(plan, seed)

@@ -25,7 +25,7 @@ PLANS = (plan_embedding(40, (13, 50), (2, 2), arch="wse2"),)
 """Of more gradients on a row than its queues have room for."""
 
 
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_an_embedding_is_numpys_and_its_gradient_up_to_the_bound(
     plan: EmbeddingPlan, seed: int

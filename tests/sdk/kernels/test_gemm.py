@@ -48,7 +48,7 @@ PLANS = (
 )
 
 
-@examples(10, by_default=3)
+@examples(10, by_default=2)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_a_product_on_rectangles_is_numpys_up_to_its_bound(plan: GemmPlan, seed: int) -> None:
     check_product(plan, seed)

@@ -49,7 +49,7 @@ PLANS = (
 )
 
 
-@examples(15, by_default=4)
+@examples(15, by_default=2)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_a_product_on_rectangles_is_within_its_bound(plan: GemvPlan, seed: int) -> None:
     check_product(plan, seed)
@@ -65,7 +65,7 @@ def test_a_larger_product_on_any_rectangle_is_within_its_bound(plan: GemvPlan, s
 @pytest.mark.parametrize(
     ("shape", "size", "arch", "precision"),
     [
-        case((48, 40), (4, 3), "wse2", "f32", by_default=True),
+        case((48, 40), (4, 3), "wse2", "f32", by_default=False),
         case((128, 64), (2, 4), "wse2", "f16", by_default=False),
         case((64, 64), (4, 4), "wse2", "f16-f32", by_default=True),
     ],

@@ -50,7 +50,7 @@ PLANS = (
 )
 
 
-@examples(15, by_default=4)
+@examples(15, by_default=2)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_a_sum_of_rectangles_is_within_its_bound(plan: CollectivePlan, seed: int) -> None:
     check_sum(plan, seed)

@@ -33,7 +33,7 @@ PLANS = (
 )
 
 
-@examples(12, by_default=4)
+@examples(12, by_default=2)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_prefix_sums_are_within_their_bound(plan: ScanPlan, seed: int) -> None:
     check_scan(plan, seed)

@@ -92,7 +92,7 @@ CASES = (
 )
 
 
-@examples(6, by_default=3)
+@examples(6, by_default=2)
 @given(st.sampled_from(CASES), st.integers(0, 99))
 def test_residuals_are_scipys(case: tuple[str, Shape, str], seed: int) -> None:
     check_solution(*case, seed)

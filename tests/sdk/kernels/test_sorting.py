@@ -27,7 +27,7 @@ PLANS = (
 )
 
 
-@examples(12, by_default=4)
+@examples(12, by_default=2)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1), st.booleans())
 def test_values_come_in_numpys_order(plan: SortPlan, seed: int, few: bool) -> None:
     check_order(plan, seed, few)

@@ -57,7 +57,7 @@ PLANS = (
 )
 
 
-@examples(12, by_default=6)
+@examples(12, by_default=3)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_a_sparse_product_is_scipys_up_to_its_bound(plan: SpmvPlan, seed: int) -> None:
     check_product(plan, seed)

@@ -70,7 +70,7 @@ PLANS = (
 )
 
 
-@examples(12, by_default=4)
+@examples(12, by_default=2)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_an_operation_on_rectangles_is_within_its_bound(plan: VectorPlan, seed: int) -> None:
     check_vectors(plan, seed)
@@ -83,7 +83,7 @@ def test_any_operation_on_any_rectangle_is_within_its_bound(plan: VectorPlan, se
     check_vectors(plan, seed)
 
 
-@examples(10, by_default=5)
+@examples(10, by_default=3)
 @given(st.integers(-149, 126), st.integers(0, 2**32 - 1))
 def test_a_norm_neither_overflows_nor_vanishes(exponent: int, seed: int) -> None:
     plan = PLANS[4]
@@ -99,7 +99,9 @@ def test_a_norm_is_infinite_with_its_values_and_zero_without_any(value: float, n
     assert np.array_equal(PLANS[4].run(x).values, norm)
 
 
-@pytest.mark.parametrize(("operation", "arch"), checkerboard(OPERATIONS, ("wse2", "wse3")))
+@pytest.mark.parametrize(
+    ("operation", "arch"), checkerboard(OPERATIONS, ("wse2", "wse3"), one_in=4)
+)
 def test_an_operation_takes_what_its_plan_says(operation: str, arch: str) -> None:
     plan = kernels.plan_vector(operation, 2 * 3 * 200, (2, 3), arch=arch)
     x = np.ones(plan.length, np.float32)

@@ -109,7 +109,7 @@ PLANS = (
 )
 
 
-@examples(16, by_default=4)
+@examples(16, by_default=2)
 @given(st.sampled_from(PLANS), st.integers(0, 5), st.integers(0, 2**32 - 1))
 def test_steps_on_rectangles_are_within_their_bound(
     plan: StencilPlan, steps: int, seed: int

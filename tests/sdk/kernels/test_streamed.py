@@ -15,7 +15,7 @@ from openwafer.sdk.kernels.precision import Precision
 from openwafer.sdk.kernels.sparse_tiles import in_turns
 from openwafer.sdk.kernels.weight_streams import WeightStreams
 from tests.examples import examples
-from tests.tables import checkerboard
+from tests.tables import checkerboard, some
 
 PATTERNS = ("even", "power law", "empty rows and columns", "a dense row", "empty")
 SHARES = (0.0, 0.5, 0.9, 0.99, 0.999)
@@ -64,7 +64,7 @@ PLANS = (
 )  # fmt: skip
 
 
-@examples(8, by_default=4)
+@examples(8, by_default=2)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_a_streamed_product_is_numpys_up_to_its_bound(plan: StreamedPlan, seed: int) -> None:
     check_forward(plan, seed)
@@ -102,7 +102,10 @@ def cycles_of(plan: StreamedPlan) -> int:
 
 @pytest.mark.parametrize(
     ("arch", "precision", "fold", "num_ports"),
-    [("wse2", "f32", 1, 2), ("wse2", "f16-f32", 2, 1), ("wse3", "f32", 1, 1)],
+    some(
+        [("wse2", "f32", 1, 2), ("wse2", "f16-f32", 2, 1), ("wse3", "f32", 1, 1)],
+        ("wse2", "f16-f32", 2, 1),
+    ),
 )
 def test_a_streamed_product_takes_what_its_plan_says(
     arch: str, precision: str, fold: int, num_ports: int
@@ -113,7 +116,7 @@ def test_a_streamed_product_takes_what_its_plan_says(
 
 @pytest.mark.parametrize(
     ("arch", "way"),
-    checkerboard(ARCHS, {"sorted": (1, True), "as given": (1, False), "2": (2, False)}),
+    checkerboard(ARCHS, {"sorted": (1, True), "as given": (1, False), "2": (2, False)}, one_in=4),
 )
 def test_zeros_speed_a_product_up_as_published(arch: str, way: tuple[int, bool]) -> None:
     fold, is_sorted = way
@@ -123,7 +126,7 @@ def test_zeros_speed_a_product_up_as_published(arch: str, way: tuple[int, bool])
     assert whole / cycles_of(plan) == pytest.approx(plan.published_speedup, rel=0.1)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", some(ARCHS, "wse3"))
 def test_nine_tenths_of_zeros_make_a_product_nine_times_as_fast(arch: str) -> None:
     of = (1, 1), arch, "f16-f32", Streaming(), 32
     whole, sparse = (cycles_of(plan_of(share, *of, features=480)) for share in (0, 0.9))

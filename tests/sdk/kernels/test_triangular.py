@@ -43,7 +43,7 @@ PLANS = (
 )
 
 
-@examples(6, by_default=4)
+@examples(6, by_default=2)
 @given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
 def test_a_triangular_system_is_solved_up_to_its_bound(plan: TriangularPlan, seed: int) -> None:
     check_solution(plan, seed)
@@ -78,7 +78,7 @@ def test_both_triangles_and_a_vector_are_solved_as_by_scipy(is_lower: bool) -> N
 @pytest.mark.parametrize(
     ("order", "num_columns", "size"),
     [
-        case(32, 16, (4, 4), by_default=True),
+        case(32, 16, (4, 4), by_default=False),
         case(8, 16, (4, 2), by_default=True),
         case(64, 32, (4, 4), by_default=False),
         case(20, 40, (3, 2), by_default=False),

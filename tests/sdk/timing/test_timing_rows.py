@@ -9,8 +9,10 @@ from benchmarks.timing.rows import Row, chain_reduction, fabric_rows, one_pe_row
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.arch.timing import ORIGINS, RULES
 from openwafer.sdk.host.pe_code import EngineKind
+from tests.tables import some
 
 BOTH = pytest.mark.parametrize("arch", list(Arch))
+ONE = pytest.mark.parametrize("arch", some(Arch, Arch.WSE3))
 
 
 @cache
@@ -18,7 +20,7 @@ def rows(arch: Arch) -> tuple[Row, ...]:
     return (*one_pe_rows(arch), *fabric_rows(arch))
 
 
-@BOTH
+@ONE
 @pytest.mark.parametrize("kind", ["operation", "fabric", "scalar"])
 def test_rows_are_as_close_as_their_kind_asks(arch: Arch, kind: str) -> None:
     chosen = [row for row in rows(arch) if row.kind == kind]
@@ -26,6 +28,7 @@ def test_rows_are_as_close_as_their_kind_asks(arch: Arch, kind: str) -> None:
     assert [row for row in chosen if not row.is_close] == []
 
 
+@pytest.mark.slow
 def test_rows_that_something_was_fitted_to_are_in_the_table() -> None:
     names = {name for a in Arch for row in rows(a) for name in (row.name, f"{row.name}, {a}")}
     page = Path(__file__).parents[3] / "docs/design/timing-table.inc"
