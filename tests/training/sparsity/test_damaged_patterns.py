@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.sparsity.packed import BITMASK, CSR, OFFSETS, Form, form_named, pack, unpack
 from openwafer.training.sparsity.pattern import Pattern
+from tests.examples import examples
 from tests.training.sparsity.random_masks import random_mask
 
 FORMS = [BITMASK, OFFSETS, CSR, form_named("2:4")]
@@ -19,6 +20,7 @@ PATTERN = Pattern.from_mask(torch.tensor([[1, 1, 0, 0] * 75, [0, 1, 0, 1] * 75] 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @given(st.lists(st.tuples(st.integers(0, 2**20), st.integers(1, 255)), min_size=1, max_size=4))
+@examples(25, by_default=8)
 def test_damage_is_refused_or_gives_a_whole_pattern(
     form: Form, damage: list[tuple[int, int]]
 ) -> None:

@@ -39,7 +39,7 @@ def test_a_walk_meets_every_kept_position_in_its_order(mask: Tensor) -> None:
 
 def test_rows_beyond_a_panel_make_another_one() -> None:
     for shape in ((1100, 40), (40, 2100), (1030, 1030), (3, 65_600)):
-        mask = random_mask(*shape, 0.9)
+        mask = random_mask(*shape, 0.99)
         walk, transposed = walks_of(Index.of(Pattern.from_mask(mask)).words)
         assert (walk.num_panels, transposed.num_panels) == tuple(-(-size // 1024) for size in shape)
         kept = [tuple(place) for place in mask.nonzero().tolist()]

@@ -89,6 +89,7 @@ def test_random_masks_differ_by_name_and_seed_and_by_nothing_else() -> None:
     assert not torch.equal(first, draw("a", 2))
 
 
+@pytest.mark.slow
 def test_a_random_mask_keeps_every_position_equally_often() -> None:
     drawn = torch.stack([random_mask((4, 5), 0.75, "w", seed) for seed in range(2000)])
     often = drawn.double().mean(dim=0)

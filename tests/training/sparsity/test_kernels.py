@@ -13,6 +13,7 @@ from openwafer.training.sparsity.kernels import calls
 from openwafer.training.sparsity.kernels.index import walks_of
 from openwafer.training.sparsity.kernels.processor import lanes_here
 from openwafer.training.sparsity.kernels.vectors import NARROW
+from tests.tables import some
 from tests.training.sparsity.dense_oracle import Case, Products, bounds, case_of, exact
 
 SHAPES = [
@@ -23,6 +24,9 @@ SHAPES = [
     (40, 24, 65, 0.0),
     (33, 47, 20, 1.0),
 ]
+
+# Code of a width between the widest and the narrowest is compiled for the slow tests alone.
+LANES = some(lanes_here(), lanes_here()[0], NARROW)
 
 
 @contextmanager
@@ -53,7 +57,7 @@ def assert_within_bounds(case: Case, lanes: int) -> None:
         assert ((ours - theirs).abs() <= off).all()
 
 
-@pytest.mark.parametrize("lanes", lanes_here())
+@pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_products_are_those_of_the_masked_weight(
     lanes: int, shape: tuple[int, int, int, float]
@@ -61,7 +65,7 @@ def test_products_are_those_of_the_masked_weight(
     assert_within_bounds(case_of(*shape), lanes)
 
 
-@pytest.mark.parametrize("lanes", lanes_here())
+@pytest.mark.parametrize("lanes", LANES)
 @settings(max_examples=25)
 @given(
     rows=st.integers(0, 90),
@@ -75,6 +79,7 @@ def test_products_of_any_shape_are_right(
     assert_within_bounds(case_of(rows, columns, num_tokens, sparsity), lanes)
 
 
+@pytest.mark.slow
 def test_wider_vectors_give_the_same_bits() -> None:
     case = case_of(150, 400, 200, 0.8)
     found = [products(case, lanes) for lanes in lanes_here() if lanes > NARROW]

@@ -40,7 +40,8 @@ def test_only_kept_positions_count_as_flops(of_inputs: bool, of_values: bool) ->
 
 # Of what the compiler imports.
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_a_compiled_function_gives_the_same_bits(backend: str) -> None:
     case = case_of(30, 40, 70, 0.8)
     index = case.index

@@ -13,6 +13,7 @@ from openwafer.training.sparsity.masks.one_shot import (
     wanda_mask,
 )
 from openwafer.training.sparsity.masks.structures import Blocks, NOfM, Structure, Unstructured
+from tests.tables import case
 
 ROWS, COLUMNS = 6, 300
 
@@ -114,7 +115,11 @@ def plain_sparsegpt(
 
 @pytest.mark.parametrize(
     ("structure", "sparsity", "together", "per_row"),
-    [(Unstructured(), 0.7, 128, 0), (NOfM(2, 4), 0.5, 4, 2), (NOfM(1, 3), 2 / 3, 3, 1)],
+    [
+        case(Unstructured(), 0.7, 128, 0, by_default=False),
+        case(NOfM(2, 4), 0.5, 4, 2, by_default=True),
+        case(NOfM(1, 3), 2 / 3, 3, 1, by_default=False),
+    ],
 )
 def test_sparsegpt_is_one_surgeon_step_a_column(
     structure: Structure, sparsity: float, together: int, per_row: int

@@ -9,6 +9,7 @@ from openwafer.training.sparsity import choice
 from openwafer.training.sparsity.packed_linear import pack_linears
 from openwafer.training.sparsity.products import Products
 from openwafer.training.stream.plan.operators import CallsByKind, CountingMeter
+from tests.tables import some
 
 CPU = torch.device("cpu")
 FEATURES, OUTPUTS, TOKENS, CAPACITY = 40, 24, 300, 200
@@ -64,7 +65,7 @@ def large_calls(is_turned: bool) -> dict[str, tuple[object, ...]]:
     }
 
 
-@pytest.mark.parametrize("is_turned", [False, True])
+@pytest.mark.parametrize("is_turned", some([False, True], True))
 def test_a_trial_of_a_large_call_has_fewer_rows_and_tokens(is_turned: bool) -> None:
     threads = torch.get_num_threads()
     for name, args in large_calls(is_turned).items():

@@ -13,6 +13,7 @@ from openwafer.training.stream.link.updates import Updater
 from openwafer.training.stream.plan.search import foreseen_plan, walked_plan
 from openwafer.training.stream.plan.workload import Workload
 from openwafer.training.stream.stream_options import PlanInput
+from tests.tables import some
 from tests.training.architectures import ARCHITECTURES, Architecture
 from tests.training.stream.both_loops import STREAMED, Run, plan
 from tests.training.stream.small_gpt import adamw
@@ -50,7 +51,7 @@ def planned(build: Callable[[], nn.Module], policy: Activations | None) -> Plann
     return plan(run, replace(STREAMED, min_layer_bytes=1, default_activations=policy))
 
 
-@pytest.mark.parametrize("policy", [None, *Activations])
+@pytest.mark.parametrize("policy", some([None, *Activations], None, Activations.RECOMPUTE))
 def test_a_plan_is_that_of_a_search_whose_first_walk_goes_back(policy: Activations | None) -> None:
     found = planned(Layers, policy)
     # Not in one line: pytest would write all of both plans out.

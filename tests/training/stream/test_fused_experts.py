@@ -51,6 +51,7 @@ def test_experts_learn_what_those_of_the_plain_loop_do(
     assert differing(training) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "implementation", [case(one, by_default=one == "grouped_mm") for one in IMPLEMENTATIONS]
 )

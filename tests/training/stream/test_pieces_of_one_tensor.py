@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
-from tests.tables import checkerboard
+from tests.tables import checkerboard, some
 from tests.training.stream.foreign_loops import SIZE, Loop, are_equal, outcome
 
 # Large enough that activations are moved.
@@ -113,7 +113,7 @@ def test_pieces_are_saved_as_the_plain_loop_finds_them(layer: str, policy: Activ
     assert are_equal(outcome(trains, build=build, policy=policy), expected)
 
 
-@pytest.mark.parametrize("saves_again", [False, True])
+@pytest.mark.parametrize("saves_again", some([False, True], True))
 def test_a_layer_that_writes_to_what_it_saved_keeps_it(saves_again: bool) -> None:
     def build() -> nn.Module:
         return Stack(lambda: WritesPast(saves_again=saves_again))

@@ -33,6 +33,7 @@ def test_without_a_budget_it_is_the_memory_of_the_device(budget: int | None, sho
     assert report_of(planned, *nothing, Prediction(None, None)).device_budget_bytes == shown
 
 
+@pytest.mark.slow
 def test_layers_of_a_resident_run_leave_what_streamed_ones_keep() -> None:
     kept = replace(STREAMED, default_activations=Activations.KEEP)
     streamed, resident = (plan(gpt_run(), options) for options in (kept, replace(kept, mode=None)))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from openwafer.diagnostics import OpenwaferError
+from tests.tables import some
 from tests.training.stream.foreign_loops import Loop, are_equal, new_loop, outcome, stream
 
 
@@ -118,7 +119,14 @@ def test_casts_that_are_kept_by_no_call_of_a_layer_are_found(
 
 @pytest.mark.parametrize(
     ("lines", "kind"),
-    [(two_forwards_off, Leaves), (two_forwards_off, nn.Linear), (two_forwards_unkept, CastsInside)],
+    some(
+        [
+            (two_forwards_off, Leaves),
+            (two_forwards_off, nn.Linear),
+            (two_forwards_unkept, CastsInside),
+        ],
+        (two_forwards_unkept, CastsInside),
+    ),
 )
 def test_layers_whose_casts_are_not_kept_are_those_of_the_plain_loop(
     lines: Callable[[Loop], None], kind: type[nn.Linear]
@@ -141,7 +149,10 @@ def two_steps(loop: Loop) -> None:
         loop.train(2)
 
 
-@pytest.mark.parametrize(("lines", "times"), [(called_again, 2), (two_forwards, 1), (two_steps, 1)])
+@pytest.mark.parametrize(
+    ("lines", "times"),
+    some([(called_again, 2), (two_forwards, 1), (two_steps, 1)], (called_again, 2), (two_steps, 1)),
+)
 def test_a_cast_that_two_calls_would_share_is_refused(
     lines: Callable[[Loop], None], times: int
 ) -> None:

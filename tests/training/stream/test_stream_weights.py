@@ -83,6 +83,7 @@ def test_weights_are_those_of_the_plain_loop(on_tier: Streamed) -> None:
     assert differing(on_tier.run().weights(), Loop().run().weights()) == []
 
 
+@pytest.mark.slow
 def test_norms_are_those_of_torch(loop: Streamed) -> None:
     assert loop.run().norms == Loop().run().norms
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 import torch
 
 from openwafer.training.plan_record import Activations, Mode
@@ -42,6 +43,7 @@ def test_every_call_of_a_layer_takes_what_one_of_its_policy_takes() -> None:
     )
 
 
+@pytest.mark.slow
 def test_more_micro_batches_than_are_tried_take_as_much_each() -> None:
     four, eight = (streaming_seconds(plan_of([KEEP], num), CpuDevice()) for num in (4, 8))
     assert eight == PassSeconds(2 * four.forward, 2 * four.backward)

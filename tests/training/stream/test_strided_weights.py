@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.frontends import stream_weights
 from openwafer.training.plan_record import Activations
-from tests.tables import case
+from tests.tables import case, some
 from tests.training.stream.both_loops import STREAMED, Run, differing_under
 from tests.training.stream.foreign_loops import Loop, are_equal, new_loop, outcome, stream
 
@@ -103,7 +103,7 @@ def trains_and_looks(loop: Loop) -> list[object]:
     return seen
 
 
-@pytest.mark.parametrize("policy", Activations)
+@pytest.mark.parametrize("policy", some(Activations, Activations.OFFLOAD))
 def test_a_loop_finds_weights_gradients_and_states_as_they_lie(policy: Activations) -> None:
     found = outcome(trains_and_looks, build=Square, policy=policy)
     assert are_equal(found, outcome(trains_and_looks, build=Square, streams=False))

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.plan_record import Activations
-from tests.tables import checkerboard
+from tests.tables import checkerboard, some
 from tests.training.stream.foreign_loops import SIZE, Loop, are_equal, new_loop, outcome, stream
 
 # torch.func.jvp of torch 2.14 calls torch.jit.script itself.
@@ -104,7 +104,7 @@ def tangent(loop: Loop) -> Tensor:
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
-@pytest.mark.parametrize("policy", Activations)
+@pytest.mark.parametrize("policy", some(Activations, Activations.OFFLOAD))
 def test_the_tangents_of_a_call_are_those_of_the_plain_model(policy: Activations) -> None:
     def build() -> nn.Module:
         return nn.Sequential(*(Normed(SIZE, SIZE) for _ in range(4)))

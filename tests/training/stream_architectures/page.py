@@ -19,7 +19,7 @@ then be equal in every bit. `make test-slow` trains each row for {num_steps} ste
 bf16 autocast and under fp16 autocast, with activations kept, recomputed and offloaded. `make test`
 trains {num_default} of them for {num_default_steps} step in the way that the last column names.
 Two micro-batches make a step, or by default one, unless what the model does depends on what it did
-before: dropout, layers that are skipped and running statistics. An architecture whose forward
+before: layers that are skipped and running statistics. An architecture whose forward
 writes to its own weights is refused where it would be streamed. I-BERT is not trained under fp16:
 its own check for NaN fails on the random weights on which a plan is made.
 
@@ -45,7 +45,7 @@ def default_cells() -> dict[str, Cell]:
 
 def num_default_micro_batches(row: Architecture) -> int:
     """Several where what a forward does depends on those before it: see :data:`HEAD`."""
-    return 2 if row.name == "resnet" or "drop" in row.name else 1
+    return 2 if row.name == "resnet" or "layerdrop" in row.name else 1
 
 
 def page() -> str:

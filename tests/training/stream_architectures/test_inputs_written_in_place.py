@@ -71,7 +71,7 @@ def text(model: nn.Module, step: int) -> Tensor:
         case("Data2VecAudio", SOUND | {"conv_pos_kernel_size": 3}, sound, by_default=False),
         case("SEW", SQUEEZED, sound, by_default=False),
         case("SEWD", SQUEEZED | {"share_att_key": False}, sound, by_default=False),
-        case("XLM", TEXT, text, by_default=True),
+        case("XLM", TEXT, text, by_default=False),
         case("Flaubert", TEXT, text, by_default=False),
     ],
 )

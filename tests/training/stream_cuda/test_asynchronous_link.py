@@ -60,9 +60,13 @@ class Case:
     @property
     def is_default(self) -> bool:
         others = default_values(self.prefetch_layers, self.policy)
-        # Each depth and each policy once: all of both meet on the plain link by default.
+        # What is kept meets each depth on the plain link by default, as all policies do.
         are_paired = DEPTHS.index(self.prefetch_layers) == [*Activations].index(self.policy)
-        return are_paired and (self.tier, self.clips) == (others.tier, others.clips)
+        return (
+            are_paired
+            and self.policy is not Activations.KEEP
+            and (self.tier, self.clips) == (others.tier, others.clips)
+        )
 
 
 CASES = [

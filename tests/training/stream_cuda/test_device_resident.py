@@ -17,7 +17,7 @@ from openwafer.training.stream.execute.resident import (
     ResidentExecution,
     foreach_bytes,
 )
-from tests.tables import checkerboard
+from tests.tables import case, checkerboard, some
 from tests.training.stream.both_loops import differing, seed_of
 from tests.training.stream.small_gpt import build_gpt, gpt_loss, gpt_run
 from tests.training.stream_cuda.one_store import COEFFICIENT, OneStore, Optimize
@@ -76,7 +76,7 @@ def train_plainly(
     return average, {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", some(OPTIMIZERS, "sgd", "fused adamw", "muon", "adafactor"))
 def test_weights_are_those_of_the_plain_loop(name: str) -> None:
     run = OneStore(OPTIMIZERS[name])
     run.go_on(DeviceResidentExecution, device(), 3)
@@ -84,7 +84,7 @@ def test_weights_are_those_of_the_plain_loop(name: str) -> None:
     assert differing({key: run.arrays()[key] for key in expected}, expected) == []
 
 
-@pytest.mark.parametrize(("optimize", "way"), checkerboard(OPTIMIZERS, WAYS, one_in=4))
+@pytest.mark.parametrize(("optimize", "way"), checkerboard(OPTIMIZERS, WAYS, one_in=8))
 def test_a_run_may_go_on_in_the_other_way(
     optimize: Optimize, way: tuple[type[ResidentExecution], type[ResidentExecution]]
 ) -> None:
@@ -95,7 +95,10 @@ def test_a_run_may_go_on_in_the_other_way(
     assert differing(mixed.arrays(), whole.arrays()) == []
 
 
-@pytest.mark.parametrize(("first", "second"), WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [case(*way, by_default=name == "host, device", id=name) for name, way in WAYS.items()],
+)
 def test_averages_move_where_a_step_leaves_weights_alone(
     first: type[ResidentExecution], second: type[ResidentExecution]
 ) -> None:

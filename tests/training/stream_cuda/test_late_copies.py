@@ -102,9 +102,9 @@ def planned_with(policy: Activations) -> Planned:
     return replace(planned(), plan=replace(made, policies=dict.fromkeys(made.policies, policy)))
 
 
-# Each policy once by default.
+# Policies that recompute or offload once by default.
 RUNS = [
-    case(seed, policy, by_default=seed == place, id=f"{policy}, {seed}")
+    case(seed, policy, by_default=seed == place > 0, id=f"{policy}, {seed}")
     for place, policy in enumerate(Activations)
     for seed in SEEDS
 ]

@@ -139,7 +139,7 @@ def steps(draw: st.DrawFn) -> tuple[list[int], list[int], list[int], int]:
 
 
 @pytest.mark.parametrize("timing", UpdateTiming)
-@examples(40, by_default=12, deadline=None)
+@examples(40, by_default=6, deadline=None)
 @given(step=steps(), is_reading=st.booleans())
 def test_any_order_of_fetches_and_pushes_ends(
     timing: UpdateTiming, step: tuple[list[int], list[int], list[int], int], *, is_reading: bool
