@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -32,6 +33,9 @@ def to_flow(value: object) -> str:
     return text.removesuffix("...\n").rstrip("\n")
 
 
+_remembered_flow = lru_cache(maxsize=1024, typed=True)(to_flow)
+
+
 def settings_of(value: object) -> dict[str, str]:
     """The settings of a config by their keys, such as ``batch.size``, each as its text."""
     return dict(_settings("", _to_tree(value, type(value))))
@@ -42,7 +46,9 @@ def _settings(key: str, tree: object) -> Iterator[tuple[str, str]]:
         for name, item in tree.items():
             yield from _settings(f"{key}.{name}" if key else str(name), item)
     else:
-        yield key, to_flow(tree)
+        # Zeros of both signs are equal, and are written otherwise: floats are not remembered.
+        is_remembered = isinstance(tree, str | int | None)
+        yield key, _remembered_flow(tree) if is_remembered else to_flow(tree)
 
 
 def _to_tree(value: object, kind: object) -> object:

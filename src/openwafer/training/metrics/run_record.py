@@ -5,6 +5,7 @@ import platform
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, TypeVar
@@ -108,10 +109,15 @@ def describe_machine(device: str) -> Environment:
         "system": platform.platform(),
         "openwafer": __version__,
         "python": platform.python_version(),
-        **{package: version(package) for package in _PACKAGES},
+        **_package_versions(),
         **_commit_of(Path.cwd()),
     }
     return Environment(facts)
+
+
+@cache
+def _package_versions() -> Mapping[str, str]:
+    return {package: version(package) for package in _PACKAGES}
 
 
 def _commit_of(folder: Path) -> dict[str, str]:
