@@ -179,6 +179,7 @@ def test_a_pruned_model_says_how_it_is_trained_on(
     assert run_command("train", config_file, *written).code == 0
 
 
+@pytest.mark.slow
 def test_the_report_is_one_file_in_the_run(run: Path) -> None:
     assert run_command("report", run).out == f"wrote {run / 'report.html'}\n"
     assert (run / "report.html").read_text().startswith("<!doctype html>")

@@ -51,6 +51,7 @@ def test_the_file_has_every_layer_and_figure(placed: Done, folder: Path) -> None
     assert {figure["origin"] for figure in plan["figures"]} == {"inferred"}
 
 
+@pytest.mark.slow
 def test_a_plan_tells_the_bound_as_its_step(placed: Done, folder: Path) -> None:
     done = run_command("plan", SMALL, "--system", "wse2", "--json", folder / "system.json")
     plan = json.loads((folder / "system.json").read_text())["plan"]

@@ -86,6 +86,7 @@ def test_kinds_of_layers_and_the_clocks_error_are_told(run: Path) -> None:
         assert "".join(words.split()) in said
 
 
+@pytest.mark.slow
 def test_published_constants_stay_where_no_run_is_named() -> None:
     out = run_command("plan", EXAMPLES / "small.yaml", "--system", "cs2").out
     assert str(Origin.SIMULATED) not in out

@@ -72,6 +72,7 @@ def test_a_sparse_recipe_trains(name: str, tmp_path: Path) -> None:
     assert has_trained(run(name, tmp_path, *TINY[name], "data.tokenizer.vocab_size=300"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [case(name, by_default=name == "spdf-fine-tune.yaml") for name in OF_SAVED_MODELS]
 )

@@ -39,6 +39,7 @@ def test_weights_that_are_not_chosen_keep_their_bits_while_they_stream() -> None
     assert moment[mask].ne(0).any()
 
 
+@pytest.mark.slow
 def test_streamed_bits_are_those_of_a_resident_model() -> None:
     class Resident(Selective):
         memory = "1GiB"

@@ -70,6 +70,7 @@ def test_every_rule_updates_the_masters(data: TinyData, tmp_path: Path, optimize
     assert differing(saved_masters(train_quietly(config)), master_loop(config)) == []
 
 
+@pytest.mark.slow
 def test_resident_weights_are_those_of_the_loop(data: TinyData, tmp_path: Path) -> None:
     streaming = StreamingConfig(device="cpu", mode=Mode.RESIDENT)
     config = replace(config_of(data, tmp_path), streaming=streaming)

@@ -131,6 +131,7 @@ def test_the_best_checkpoint_has_the_lowest_loss_and_can_be_read(
     assert Session(config, console=quiet()).evaluate(2, "best") == min(losses)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_beside_a_damaged_best_checkpoint(data: TinyData, tmp_path: Path) -> None:
     rates = OptimizerConfig("sgd", learning_rate=40.0)
     whole = judged_config(data, tmp_path, optimizer=rates, steps=5)

@@ -78,6 +78,7 @@ def test_bf16_autocast_equals_the_plain_loop(data: TinyData, tmp_path: Path) -> 
     assert differing(saved_parameters(train_quietly(config)), plain_loop(config)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip_norm", [None, case(0.1, by_default=False)])
 @pytest.mark.parametrize("initial_scale", [case(1024.0, by_default=False), 1e38])
 def test_fp16_with_a_loss_scale_equals_the_plain_loop(

@@ -120,6 +120,7 @@ def test_the_export_is_cut_into_bounded_shards(finished: Finished, tmp_path: Pat
     )
 
 
+@pytest.mark.slow
 def test_the_export_may_be_in_half_the_bytes(finished: Finished, tmp_path: Path) -> None:
     folder = finished.session.export(tmp_path / "half", ExportFormat(torch.bfloat16))
     exported = loaded(folder).state_dict()["model.norm.weight"]

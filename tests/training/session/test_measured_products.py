@@ -114,6 +114,7 @@ def test_a_run_that_was_not_measured_measures_when_it_goes_on_so(
     assert isinstance(kept_products(config), dict)
 
 
+@pytest.mark.slow
 def test_what_is_always_dense_is_not_measured(data: TinyData, tmp_path: Path) -> None:
     config = replace(
         config_of(data, tmp_path, Products.MEASURED), steps=1, precision=Precision.BF16

@@ -349,6 +349,7 @@ def test_the_plan_says_what_each_stage_holds(of_two_stages: PlanRecord) -> None:
     assert plan.predicted_peak_bytes == max(first.total_bytes, last.total_bytes)
 
 
+@pytest.mark.slow
 def test_the_plan_says_what_other_replicas_hold(data: TinyData, tmp_path: Path) -> None:
     config = replace(with_stages(pipelined_config(data, tmp_path), 2), systems=4, batch=UNEVEN)
     plan = Session(config, console=quiet()).plan()

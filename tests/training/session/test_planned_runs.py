@@ -46,6 +46,7 @@ def test_the_plan_before_a_run_is_the_plan_of_the_run(data: TinyData, tmp_path: 
     assert before == during
 
 
+@pytest.mark.slow
 def test_a_step_of_several_micro_batches_takes_the_device_bytes_that_were_planned(
     data: TinyData, tmp_path: Path
 ) -> None:

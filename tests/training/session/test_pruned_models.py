@@ -105,6 +105,7 @@ def test_random_masks_depend_on_the_seed_and_the_name(
         assert torch.equal(found[name], dense[name] * mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "structure"), checkerboard(METHODS, (None, "2:4")))
 def test_masks_of_the_largest_weights_find_the_survivors(
     saved: Path, data: TinyData, tmp_path: Path, method: PruningMethod, structure: str | None

@@ -177,6 +177,7 @@ def test_a_sparse_model_that_reads_values_trains(
     assert session.train().is_complete
 
 
+@pytest.mark.slow
 def test_the_store_keeps_what_the_kept_weights_cost(data: TinyData, tmp_path: Path) -> None:
     config = replace(sparse_config(data, tmp_path, 0.9), steps=1)
     arrays = saved_arrays(Session(config, console=quiet()).train())

@@ -97,6 +97,7 @@ def test_a_run_that_diverges_is_noted_and_the_others_go_on(config: Path, tmp_pat
     assert finite.validation_loss is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("length", "num_steps"),
     [

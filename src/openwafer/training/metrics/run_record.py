@@ -122,23 +122,20 @@ def _package_versions() -> Mapping[str, str]:
 
 def _commit_of(folder: Path) -> dict[str, str]:
     """The commit of a git folder, and whether tracked files differ from it; else nothing."""
-    head = _git(folder, "rev-parse", "HEAD")
-    if not head:
-        return {}
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    beside = "" if changed == "" else ", with changes that are in no commit"
-    return {"commit": head + beside}
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    """What git says of a folder; ``None`` where there is no git, or no repository."""
+    # No lock: the user may be committing.
+    status = ("--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=no")
     try:
-        # No lock: the user may be committing.
-        command = ("git", "--no-optional-locks", "-C", str(folder), *arguments)
-        asked = subprocess.run(command, capture_output=True, text=True, check=False)
+        asked = subprocess.run(
+            ("git", "-C", str(folder), *status), capture_output=True, text=True, check=False
+        )
     except FileNotFoundError:
-        return None
-    return asked.stdout.strip() if asked.returncode == 0 else None
+        return {}
+    told = asked.stdout.splitlines()
+    heads = [line.removeprefix("# branch.oid ") for line in told if line.startswith("# branch.oid")]
+    if asked.returncode != 0 or heads in ([], ["(initial)"]):
+        return {}
+    is_changed = any(not line.startswith("# ") for line in told)
+    return {"commit": heads[0] + (", with changes that are in no commit" if is_changed else "")}
 
 
 def name_processor() -> str:
