@@ -15,7 +15,8 @@ from tests.cli.command import Done, run_command
 
 # Plans of runs that stream take longer.
 RESIDENT = ("--set", "streaming={device: cpu, mode: resident}", "--set", "trace_steps=[]")
-GRID = ("--grid", "optimizer.learning_rate=1e-3,1e-2,1e30", "--set", "steps=4", *RESIDENT)
+SHORT = ("--set", "steps=2", "--set", "model.num_layers=1")
+GRID = ("--grid", "optimizer.learning_rate=1e-3,1e-2,1e30", *SHORT, *RESIDENT)
 WIDE = ("--widths", "hidden_size=32,num_heads=4,mlp_size=48")
 
 

@@ -147,7 +147,6 @@ class Listener:
         self.told.append(("end", global_step_value))
 
 
-@pytest.mark.slow
 def test_listeners_hear_of_the_run_and_its_checkpoints(tmp_path: Path) -> None:
     estimator(tmp_path).train(input_fn, steps=4, saving_listeners=[listener := Listener()])
     assert listener.told == ["begin", 0, 3, 4, ("end", 4)]

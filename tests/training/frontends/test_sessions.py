@@ -310,7 +310,6 @@ def epsilon_hat(model: nn.Module) -> Optimizer:
     return optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
 
 
-@pytest.mark.slow
 def test_an_optimizer_of_the_style_needs_no_word_to_the_session() -> None:
     plain = Script(epsilon_hat).train()
     cbtorch.initialize(device_memory="600KiB")
@@ -362,7 +361,6 @@ def test_schedules_of_an_optimizer_follow_each_other() -> None:
     assert found.losses == plain.losses
 
 
-@pytest.mark.slow
 def test_a_schedule_goes_on_with_the_state_of_its_optimizer(tmp_path: Path) -> None:
     first, path = scheduled(SessionScript(momentum)).train(0, 2), tmp_path / "saved.mdl"
     cb_model.save(states(first), path)

@@ -180,7 +180,6 @@ def test_an_earlier_checkpoint_can_be_chosen(
     assert (folder / "set-aside" / f"{second.name}.0").is_dir()
 
 
-@pytest.mark.slow
 def test_a_chosen_checkpoint_that_does_not_fit_leaves_the_run_as_it_was(
     data: TinyData, tmp_path: Path
 ) -> None:
