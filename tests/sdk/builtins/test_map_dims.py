@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from openwafer.sdk.arch.generation import Arch
 from tests.sdk.builtins import native_pe
 from tests.sdk.csl.machine import one_pe
+from tests.tables import checkerboard
 
 SIZE = 60
 
@@ -73,8 +74,9 @@ def wanted(source: Access, target: Access) -> NDArray[np.int64]:
     return b
 
 
-@pytest.mark.parametrize("mutability", ["const", "var"])
-@pytest.mark.parametrize("number", range(len(ACCESSES)))
+@pytest.mark.parametrize(
+    ("number", "mutability"), checkerboard(range(len(ACCESSES)), ("const", "var"))
+)
 def test_elements_come_in_the_order_of_the_indices(
     tmp_path: Path, number: int, mutability: str
 ) -> None:

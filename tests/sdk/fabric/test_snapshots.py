@@ -69,7 +69,7 @@ def rest(simulator: Simulator, program: Program) -> FinalState:
     return final_state(program, simulator)
 
 
-@pytest.mark.parametrize(("cycles", "threads"), checkerboard(range(0, 120, 14), (1, 2)))
+@pytest.mark.parametrize(("cycles", "threads"), checkerboard(range(0, 120, 14), (1, 2), one_in=5))
 def test_native_code_goes_on_from_any_cycle_also_in_another_machine(
     program: Program, cycles: int, threads: int
 ) -> None:

@@ -89,13 +89,12 @@ def run_line(axis: str, size: int, arch: Arch) -> rig.Device:
 @pytest.fixture(
     scope="module",
     params=[
-        ("x", 1, Arch.WSE3),
-        ("x", 2, Arch.WSE2),
-        ("y", 3, Arch.WSE3),
-        ("y", 4, Arch.WSE2),
-        ("x", 5, Arch.WSE3),
+        case(("x", 1, Arch.WSE3), by_default=True, id="x1-wse3"),
+        case(("x", 2, Arch.WSE2), by_default=False, id="x2-wse2"),
+        case(("y", 3, Arch.WSE3), by_default=True, id="y3-wse3"),
+        case(("y", 4, Arch.WSE2), by_default=True, id="y4-wse2"),
+        case(("x", 5, Arch.WSE3), by_default=False, id="x5-wse3"),
     ],
-    ids=lambda p: f"{p[0]}{p[1]}-{p[2]}",
 )
 def line(request: pytest.FixtureRequest) -> Line:
     axis, size, arch = request.param
