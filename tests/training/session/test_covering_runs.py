@@ -121,7 +121,7 @@ def is_allowed(row: Row) -> bool:
 
 OPTIONS_BY_DEFAULT = (
     TIERS,
-    (3,),
+    (1, 3),
     tuple(Activations),
     (None, 0.1),
     (Precision.FP32, Precision.FP16),
