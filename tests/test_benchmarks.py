@@ -51,6 +51,7 @@ QUICKEST: dict[str, str] = {
     "fuzz_csl.py": "--minutes 0.2",
     "gpu/measure.py": "--device cpu --out .",
     "kernel_pictures.py": "--picture kernels.png --pes 4 --lengths 4 --tiles 4 --pencils 4",
+    "kernel_sheet.py": "--picture sheet.png --only axpy gemv",
     "learning_rate_transfer.py": "lr --widths 64 --neighbours 1 --seeds 1 --steps 3",
     "modelled_reads_of_owners.py": "",
     "scaling_study.py": "study --tokens-a-parameter 0.05",
