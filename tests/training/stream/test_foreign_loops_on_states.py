@@ -22,6 +22,7 @@ from tests.training.stream.foreign_loops import (
     new_loop,
     on_both_tiers,
     outcome,
+    some_in_a_row,
 )
 
 WEIGHT = "layers.1.0.weight"
@@ -174,11 +175,14 @@ LINES: list[Lines] = [
     *(saves_by_hooks_of_the_model, saves_by_hooks_of_the_loop, saves_with_a_prefix),
     *(writes_into_a_state, averages_into_a_state, holds_a_state, holds_states_of_the_optimizer),
     *(saves_and_loads_files, writes_into_numpy, drops_data_that_it_wrote),
-    *(drops_a_gradient_that_it_wrote, trains_in_flat_buffers, keeps_gradients_that_are_zeroed),
+    *(drops_a_gradient_that_it_wrote, keeps_gradients_that_are_zeroed, trains_in_flat_buffers),
 ]
 
 
-@pytest.mark.parametrize(("lines", "is_on_disk"), on_both_tiers(LINES))
+# The first has a model of its own.
+@pytest.mark.parametrize(
+    ("lines", "is_on_disk"), [*on_both_tiers(LINES[:1]), *some_in_a_row(LINES[1:])]
+)
 def test_a_loop_sees_and_leaves_what_it_does_plainly(
     lines: Lines, is_on_disk: bool, tmp_path: Path
 ) -> None:

@@ -110,9 +110,7 @@ LINES: dict[Lines, str] = {
     shares_data: r"'layers.0.0.weight' is in the .* shares memory with nothing\n.*with \.clone\(\)",
     sets_another_gradient: r"inlet.weight.grad was given \(3,\)",
     writes_while_autograd_records: r"is written in place while autograd .*\n.*under torch.no_grad",
-    swaps_tensors: r"another tensor was put in the place of 'inlet.weig.*\n.*data.copy_\(value\)",
     waits_for_gradients: r"waits for the gradient of 'inlet.wei.*\n.*use parameter.register_hook",
-    reads_in_the_backward: r"'layers.2.1.bias' is asked for while .*\n.*after backward",
     writes_before_the_layer_runs_again: r"written or updated between .*\n.*write .* after backward",
     differentiates_twice: r"create_graph=True\) came to .*\n.*leave create_graph out",
     differentiates_by_func: r"runs inside torch.func's grad.*\n.*torch.autograd.grad",
@@ -120,6 +118,7 @@ LINES: dict[Lines, str] = {
     names_inputs: r"inputs=...\) names streamed weights, .*\n.*autograd.grad\(loss, weights\)",
     hooks_by_the_class: r"lambda> is to run before the step of AdamW.*\n.*not by the class",
     compiles_the_whole: r"is compiled as a whole.*\n.*for layer in model.layers: layer.compile\(\)",
+    reads_in_the_backward: r"'layers.2.1.bias' is asked for while .*\n.*after backward",
     lambda loop: loop.model.half(): r"float32 weights on cpu, and is to have torch.float16 ones",
     lambda loop: loop.model.to(torch.bfloat16): r"streamed.close\(\), change the model, and stream",
     lambda loop: loop.model.get_submodule("layers").double(): r"was given .* torch.float64",
@@ -132,9 +131,22 @@ LINES: dict[Lines, str] = {
     lambda loop: pickle.dumps(loop.model): r"cannot be copied or pickled with it",
     lambda loop: first(loop).data_ptr(): r"has no memory of its own.*\n.*take a copy with .clone",
     lambda loop: first(loop).data.share_memory_(): r"no memory of its own to point to",
+    swaps_tensors: r"another tensor was put in the place of 'inlet.weig.*\n.*data.copy_\(value\)",
 }
 
 
+@pytest.mark.parametrize("first", range(0, len(LINES), 5))
+def test_lines_that_cannot_work_are_refused_there(first: int) -> None:
+    """Five in one loop, whose plan they share; what changes it stands last."""
+    loop = new_loop()
+    with stream(loop, policy=Activations.RECOMPUTE):
+        loop.train(1)
+        for lines, message in [*LINES.items()][first : first + 5]:
+            with pytest.raises(OpenwaferError, match=message):
+                lines(loop)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("lines", "message"), LINES.items(), ids=map(str, range(len(LINES))))
 def test_a_line_that_cannot_work_is_refused_there(lines: Lines, message: str) -> None:
     loop = new_loop()

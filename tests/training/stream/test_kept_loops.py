@@ -188,7 +188,8 @@ def zeroes_nothing(model: nn.Module, optimizer: Optimizer) -> None:
         optimizer.step()
 
 
-LOOPS: list[Callable[[nn.Module, Optimizer], None]] = [
+Lines = Callable[[nn.Module, Optimizer], None]
+LOOPS: list[Lines] = [
     *(without_gradients, forward_between, two_forwards, two_backwards, a_closure, goes_back),
     *(
         zeroes_the_model,
@@ -215,12 +216,25 @@ def trained(loop: Callable[..., None], *, streams: bool, **options: Any) -> dict
     return found
 
 
-RARE = {without_gradients, drops_gradients, goes_back, steps_again, zeroes_nothing}
-
-
-@pytest.mark.parametrize(
-    "loop", [case(loop, by_default=loop not in RARE, id=loop.__name__) for loop in LOOPS]
+ROWS = (
+    (forward_between, two_forwards, a_closure),
+    (zeroes_the_model, leaves_a_backward, two_backwards),
+    (uses_a_part, is_interrupted, skips_layers),
 )
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].__name__)
+def test_loops_that_share_a_plan_learn_what_they_learn_plainly(row: tuple[Lines, ...]) -> None:
+    def loops(model: nn.Module, optimizer: Optimizer) -> None:
+        for loop in row:
+            loop(model, optimizer)
+            optimizer.zero_grad()
+
+    assert differing(trained(loops, streams=True), trained(loops, streams=False)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: str(loop.__name__))
 def test_a_loop_learns_what_it_learns_plainly(loop: Callable[..., None]) -> None:
     assert differing(trained(loop, streams=True), trained(loop, streams=False)) == []
 
