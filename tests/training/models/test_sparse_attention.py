@@ -57,15 +57,13 @@ def test_it_is_dense_attention_under_its_mask(name: str, num_queries: int) -> No
         "blocks-300-2-0",
         "blocks-300-5-3",
         "blocks-64-30-1",
-        "blocks-1500-1-1",
         "sliding-1",
         "sliding-300",
         "sliding-1500",
         "strided-64",
-        "strided-1500",
     ],
 )
-@pytest.mark.parametrize("num_tokens", [1199, 1200, 1201])
+@pytest.mark.parametrize("num_tokens", [1200, 1201])
 def test_each_key_that_a_query_sees_is_in_one_part(name: str, num_tokens: int) -> None:
     kind, *numbers = name.split("-")
     size, *others = map(int, numbers)
