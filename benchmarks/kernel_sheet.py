@@ -116,7 +116,7 @@ def factors(name: str, share: float) -> Case:
         return of.run((half @ half.T).astype(np.float32))
 
     n = 8 * SIDE
-    return Case(name, "8 x 8", round(share * n**3 / NUM_PES), plan, run, None)
+    return Case(name, "8 x 8", round(share * n**3 / NUM_PES), plan, run, (750, 750))
 
 
 def solver(name: str, of_cell: int) -> Case:
@@ -199,7 +199,6 @@ CASES = (
             np.tril(f32(rng, of.order, of.order)) + 9 * np.eye(of.order, dtype=np.float32),
             f32(rng, of.order, of.num_columns),
         ),
-        None,
     ),
     factors("cholesky", 1 / 6),
     factors("lu", 1 / 3),

@@ -149,7 +149,8 @@ class FactorizationPlan:
         counts = num_columns.copy()
         counts[0] -= 1
         # Of the tile's columns those behind column k; of the others all.
-        turns = counts + [self._num_meeting(count) for count in counts]
+        meeting = {count: self._num_meeting(count) for count in set(counts.tolist())}
+        turns = counts + [meeting[count] for count in counts.tolist()]
         timing = GENERATIONS[self.arch].timing
         around = np.full(len(counts), _PRODUCT_CYCLES[0] + timing.loop_cycles + _OPERATION_CYCLES)
         around[0] += _PRODUCT_CYCLES[1] - _PRODUCT_CYCLES[0]
