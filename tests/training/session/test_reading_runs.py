@@ -45,26 +45,32 @@ def entries(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(p): (p.stat().st_size, p.stat().st_ctime_ns) for p in found}
 
 
+@pytest.fixture(scope="module")
+def trained(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose last step is in a checkpoint."""
+    config = config_in(data, tmp_path_factory.mktemp("trained"))
+    return Session(config, console=quiet()).train().folder
+
+
+@pytest.fixture(scope="module")
+def on_disk(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose last step is in its store alone, and which keeps its own tokens."""
+    config = config_in(data, tmp_path_factory.mktemp("on_disk"), StoreTier.DISK)
+    config = replace(config, data=replace(config.data, folder=None))
+    return Session(config, console=quiet()).train().folder
+
+
 @pytest.mark.parametrize("tier", [case(tier, by_default=tier is StoreTier.DISK) for tier in TIERS])
 def test_reading_a_run_writes_nothing_into_its_folder(
-    data: TinyData, tmp_path: Path, tier: StoreTier
+    trained: Path, on_disk: Path, tmp_path: Path, tier: StoreTier
 ) -> None:
-    config = config_in(data, tmp_path / "runs", tier)
-    config = replace(config, data=replace(config.data, folder=None))
-    run = Session(config, console=quiet()).train().folder
+    run = on_disk if tier is StoreTier.DISK else trained
     before = entries(run)
     session = Session(run, console=quiet())
     assert session.generate_all(["3 squared"], GREEDY).step == 4
     session.evaluate()
     session.export(tmp_path / "exported")
     assert entries(run) == before
-
-
-@pytest.fixture(scope="module")
-def trained(data: TinyData, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose last step is in a checkpoint."""
-    config = config_in(data, tmp_path_factory.mktemp("trained"))
-    return Session(config, console=quiet()).train().folder
 
 
 @pytest.fixture
@@ -79,9 +85,8 @@ def read_from(run: Path) -> tuple[object, object]:
 
 
 def test_what_is_read_from_the_store_is_what_a_checkpoint_holds(
-    data: TinyData, tmp_path: Path, trained: Path
+    trained: Path, on_disk: Path
 ) -> None:
-    on_disk = Session(config_in(data, tmp_path, StoreTier.DISK), console=quiet()).train().folder
     assert read_from(on_disk) == read_from(trained)
 
 

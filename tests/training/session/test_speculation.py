@@ -150,6 +150,7 @@ def test_an_average_moves_once_in_a_step_that_is_run_again(data: TinyData, tmp_p
     assert differing({name: arrays[name] for name in plain}, plain) == []
 
 
+@pytest.mark.slow
 def test_overflowing_steps_are_undone(data: TinyData, tmp_path: Path) -> None:
     scaling = LossScaling(initial_scale=2.0**40, backoff_factor=2.0**-12)
     config = replace(

@@ -37,6 +37,7 @@ def config(data: TinyData, tmp_path: Path) -> RunConfig:
     return replace(tiny_config(data, tmp_path), model=CheckpointFolder(folder), schedule=schedule)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_the_weights_that_it_began_with(config: RunConfig) -> None:
     expected = plain_loop(config)
     Session(replace(config, steps=2), console=quiet()).train()
