@@ -30,6 +30,8 @@ from tests.sdk.fabric.random_machines import CYCLES, build, random_machine
 from tests.sdk.fabric.test_edge import COLOR, EAST, WEST, ports
 from tests.sdk.fabric.test_host_links import NUM_WORDS, TO_HOST, give
 
+ARRIVALS = (EventKind.LANDING, EventKind.NOWHERE)
+"""What becomes of a word behind a port: a PE's route takes it, or none does."""
 Way = tuple[int, bool]
 """The number of a port among the links, and whether into the fabric."""
 
@@ -47,7 +49,7 @@ def cycles_of_words(noted: Noted, links: HostLinks, height: int) -> dict[Way, li
             found[own if link < 0 else number, False].append(cycle)
         elif kind == EventKind.ENTERED and link == w.FROM_HOST:
             found[own, True].append(cycle)
-        elif kind == EventKind.LANDING and number >= 0 and (cycle, number, color) not in landed:
+        elif kind in ARRIVALS and number >= 0 and (cycle, number, color) not in landed:
             # A word that lands on both colors of a pair has passed once.
             landed.add((cycle, number, color))
             found[number, True].append(cycle)

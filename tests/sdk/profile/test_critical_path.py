@@ -32,7 +32,7 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize("name", checkerboard(BOTTLENECKS))
+@pytest.mark.parametrize("name", checkerboard(list(BOTTLENECKS)))
 def test_what_the_path_says_is_gained_without_the_bottleneck(name: str, tmp_path: Path) -> None:
     slow = path_of(tmp_path / "slow", BOTTLENECKS[name], is_slow=True)
     fast = path_of(tmp_path / "fast", BOTTLENECKS[name], is_slow=False)
