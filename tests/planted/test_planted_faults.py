@@ -49,6 +49,7 @@ def test_a_fault_is_found_by_the_test_that_fails_with_it_alone(tmp_path: Path) -
     assert found.unsure == ("tests/ground/test_ground.py::test_it",)
 
 
+@pytest.mark.slow
 def test_a_fault_that_no_test_sees_is_told(tmp_path: Path) -> None:
     found = search(TWICE, tree_in(tmp_path / "tree", "twice(0) == 0", "True"), 600)
     assert str(found).startswith("NOT FOUND (")

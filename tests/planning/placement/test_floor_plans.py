@@ -18,6 +18,7 @@ from openwafer.planning.placement.layer_load import wire_length
 from openwafer.planning.systems import CS1, CS2, CS3, H200, System
 from tests.examples import examples
 from tests.planning.placement.pipelines import gpt_2, layer, pipeline, wafer
+from tests.tables import some
 
 LOADS = st.builds(
     LayerLoad,
@@ -70,7 +71,7 @@ def test_a_floor_plan_is_the_same_each_time(task: PipelineTask, system: System) 
     assert once == again
 
 
-@pytest.mark.parametrize("system", [CS1, CS2, CS3], ids=lambda system: system.name)
+@pytest.mark.parametrize("system", some([CS1, CS2, CS3], CS2), ids=lambda system: system.name)
 def test_a_real_model_is_placed_faster_than_in_rows_of_squares(system: System) -> None:
     placement = place_pipeline(gpt_2(12, 768), system)
     simplest = placement.rows_of_squares

@@ -7,19 +7,24 @@ import pytest
 
 from openwafer.sdk.compat.finder import MODULES
 from tests.sdk.forked_python import with_libraries, with_sdk
+from tests.tables import case
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
     return with_libraries().run(code)
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
-def test_a_process_with_the_finder_has_the_module(name: str) -> None:
+EACH = [case([name], by_default=False) for name in MODULES]
+
+
+@pytest.mark.parametrize("names", [case(sorted(MODULES), by_default=True, id="all"), *EACH])
+def test_a_process_with_the_finder_has_the_modules(names: list[str]) -> None:
     result = python(
+        "from importlib import import_module\n"
         "from openwafer.sdk.compat import finder; finder.install()\n"
-        f"import {name} as module; print(module.__name__)"
+        f"for name in {names}: print(import_module(name).__name__)"
     )
-    assert result.stdout.strip() == name, result.stderr
+    assert result.stdout.split() == names, result.stderr
 
 
 def test_a_process_without_the_finder_has_none() -> None:

@@ -131,7 +131,7 @@ def check(planned: StepBytes | None, moved: tuple[int, int]) -> None:
 )
 def test_a_run_moves_the_bytes_of_its_plan(data: TinyData, tmp_path: Path, shape: Shape) -> None:
     config = config_of(data, tmp_path, shape)
-    moved = moved_bytes(config, 2, 4)
+    moved = moved_bytes(config)
     check(load_run(config.path).plan.step_bytes, moved)
 
 

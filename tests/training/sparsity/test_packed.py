@@ -21,6 +21,7 @@ from openwafer.training.sparsity.packed import (
     unpack,
 )
 from openwafer.training.sparsity.pattern import NARROW_COLUMNS, Pattern
+from tests.tables import checkerboard
 from tests.training.sparsity.random_masks import masks, random_mask
 
 PLAIN = [BITMASK, OFFSETS, CSR]
@@ -52,9 +53,10 @@ def test_unpacking_gives_the_groups_that_were_packed(form: Form, rows: int, grou
     assert unpack(packed, form, pattern.shape, pattern.num_kept) == pattern
 
 
-@pytest.mark.parametrize("form", PLAIN)
-@pytest.mark.parametrize("columns", [NARROW_COLUMNS - 1, NARROW_COLUMNS, NARROW_COLUMNS + 1])
-@pytest.mark.parametrize("sparsity", [0.0, 0.99])
+@pytest.mark.parametrize(
+    ("form", "columns", "sparsity"),
+    checkerboard(PLAIN, [NARROW_COLUMNS + one for one in (-1, 0, 1)], [0.0, 0.99]),
+)
 def test_wide_weights_are_packed_exactly(form: Form, columns: int, sparsity: float) -> None:
     pattern = Pattern.from_mask(random_mask(2, columns, sparsity))
     assert unpack(pack(pattern, form), form, pattern.shape, pattern.num_kept) == pattern
