@@ -2,10 +2,11 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
@@ -92,12 +93,46 @@ def planners() -> dict[str, Kernel]:
 @pytest.mark.parametrize(("name", "plan"), planners().items())
 def test_a_plan_takes_the_numbers_that_it_needs(name: str, plan: Kernel) -> None:
     parameters = inspect.signature(plan).parameters
-    given: dict[str, Any] = dict.fromkeys(parameters) | {"size": (2, 2), "arch": "wse2"}
+    given: dict[str, Any] = dict.fromkeys(parameters) | {"arch": "wse2"}
+    given |= {
+        name: (2,) * len(get_args(one.annotation))
+        for name, one in parameters.items()
+        if get_origin(one.annotation) is tuple
+    }
     with pytest.raises(OpenwaferError, match=r"size is \(2, 2, 2\); a kernel takes rows and"):
         plan(**given | {"size": (2, 2, 2)})
     if "shape" in given and name != "plan_stencil":
-        with pytest.raises(OpenwaferError, match=r"shape is \(4,\); [23] numbers are needed"):
+        with pytest.raises(OpenwaferError, match=r"shape is \(4,\); [23] whole numbers"):
             plan(**given | {"shape": (4,)})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"size": None}, "size is None; a kernel takes rows and columns"),
+        ({"shape": None}, "shape is None; 3 whole numbers are needed"),
+        ({"shape": (8.5, 8, 8)}, r"shape is \(8.5, 8, 8\); 3 whole numbers"),
+        ({"shape": ("8", 8, 8)}, r"shape is \('8', 8, 8\); 3 whole numbers"),
+    ],
+)
+def test_none_and_what_is_no_whole_number_are_no_sizes(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(OpenwaferError, match=words):
+        kernels.plan_gemm(**{"shape": (8, 8, 8), "size": (2, 2)} | given)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (np.zeros((1, 1), [("a", np.float32)]), r"of \[\('a', '<f4'\)\]"),
+        (np.array([["1"]]), "of <U1"),
+        (np.array([[None]]), "of object"),
+        (np.array([["2026-11-29"]], "M8[D]"), r"of datetime64\[D\]"),
+        (scipy.sparse.csr_array(np.ones((1, 1))).todense().view(np.matrix), "a matrix of numpy's"),
+    ],
+)
+def test_arrays_of_no_numbers_are_refused_by_name(values: Any, words: str) -> None:
+    with pytest.raises(OpenwaferError, match=f"matrix is {words}; a kernel takes arrays of num"):
+        kernels.compress(values, (1, 1), 0.0)
 
 
 def test_a_mask_is_refused_and_not_left_out() -> None:

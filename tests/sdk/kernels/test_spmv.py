@@ -161,6 +161,16 @@ def test_places_outside_of_a_sparse_matrix_are_refused(
         kernels.plan_spmv(a, (1, 1))
 
 
+def test_places_outside_of_matrices_by_coordinates_and_by_lists_are_refused() -> None:
+    by_places = scipy.sparse.coo_array(np.eye(2, dtype=np.float32))
+    by_places.coords = by_places.coords[0], by_places.coords[1] + 7
+    by_lists = scipy.sparse.lil_array(np.eye(2, dtype=np.float32))
+    by_lists.rows[0] = [7]
+    for a in (by_places, by_lists):
+        with pytest.raises(OpenwaferError, match=f"is no sound {a.format}: .*ind"):
+            kernels.plan_spmv(a, (1, 1))
+
+
 def test_a_vector_that_does_not_fit_a_sparse_matrix_is_refused() -> None:
     a = scipy.sparse.eye_array(3, dtype=np.float32)
     with pytest.raises(OpenwaferError, match=r"x has the shape \(4,\)"):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
+from openwafer.sdk.arch.generation import WSE3
 from openwafer.sdk.kernels import Precision, VectorPlan
 from tests.examples import examples
 from tests.tables import checkerboard
@@ -97,6 +98,12 @@ def test_a_norm_is_infinite_with_its_values_and_zero_without_any(value: float, n
     x = np.zeros(90, np.float32)
     x[7] = value
     assert np.array_equal(PLANS[4].run(x).values, norm)
+
+
+def test_the_last_of_many_columns_begins_and_ends_late() -> None:
+    few, many = (kernels.plan_vector("scal", n, (1, n)) for n in (1, 40))
+    taken = [plan.run(np.ones(plan.length, np.float32)).cycles for plan in (few, many)]
+    assert many.cycles - few.cycles == taken[1] - taken[0] == 39 * WSE3.timing.hop_cycles
 
 
 @pytest.mark.parametrize(

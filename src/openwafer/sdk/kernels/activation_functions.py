@@ -23,7 +23,7 @@ from openwafer.sdk.kernels.resting import (
     resting,
     shape_of,
 )
-from openwafer.sdk.kernels.running import LOOK_CYCLES, Result, compiled, cycles_of, known
+from openwafer.sdk.kernels.running import Result, compiled, cycles_of, known
 
 _CHUNK: Final = 64
 """Numbers that the program takes at once."""
@@ -129,7 +129,7 @@ class ActivationPlan:
         taken = whole * self.at_rest.chain_cycles(operations, _CHUNK)
         if rest:
             taken += self.at_rest.chain_cycles(operations, rest)
-        return LOOK_CYCLES + taken + 3 * ceil(size / _CHUNK)
+        return self.at_rest.begin_cycles + taken + 3 * ceil(size / _CHUNK)
 
     def forward(
         self, x: NDArray[Any], others: NDArray[Any] | None = None, *, check: bool = False

@@ -35,6 +35,7 @@ from openwafer.sdk.kernels.running import (
     cycles_of,
     known_arch,
 )
+from openwafer.sdk.kernels.trees import start_delay
 
 _CALL_CYCLES: Final = 20
 """Of the instructions around a product."""
@@ -97,7 +98,8 @@ class BatchedGemmPlan:
         front = FRONT_BYTES // self.precision.sums.itemsize
         sums = front + self.per_pe * self.tile[0] * self.tile[2]
         zeros = zeros_cycles(sums, self.precision, self.arch)
-        return LOOK_CYCLES + zeros + self.per_pe * (self.product.cycles(self.arch) + _CALL_CYCLES)
+        multiplied = self.per_pe * (self.product.cycles(self.arch) + _CALL_CYCLES)
+        return LOOK_CYCLES + start_delay(self.columns, self.arch) + zeros + multiplied
 
     def error_bound(self, a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
         """Bound of each element's error: ``gamma(n) * |A| @ |B|`` for n columns of A, and half of

@@ -70,7 +70,7 @@ class EmbeddingPlan:
     def cycles(self) -> int:
         """Predicted cycles of the forward pass."""
         of_token = self.at_rest.operation_cycles("fmovs", self.at_rest.features) + _TOKEN_CYCLES
-        return LOOK_CYCLES + self.at_rest.tokens * of_token
+        return self.at_rest.begin_cycles + self.at_rest.tokens * of_token
 
     @property
     def backward_cycles(self) -> int:

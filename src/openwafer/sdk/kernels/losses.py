@@ -20,7 +20,7 @@ from openwafer.sdk.kernels.resting import (
     resting,
     shape_of,
 )
-from openwafer.sdk.kernels.running import LOOK_CYCLES, compiled, cycles_of
+from openwafer.sdk.kernels.running import compiled, cycles_of
 
 IGNORED: Final = -100
 """Label of a token that is left out."""
@@ -72,7 +72,7 @@ class CrossEntropyPlan:
         operations = ("fmaxs", "fsubs", "fadds", "fmuls", *EXPONENTIAL)
         taken = at_rest.chain_cycles(operations, at_rest.size)
         taken += at_rest.sums_cycles(at_rest.tokens) + at_rest.sums_cycles(2 * at_rest.tokens)
-        return LOOK_CYCLES + taken + at_rest.tokens * of_token
+        return at_rest.begin_cycles + taken + at_rest.tokens * of_token
 
     @takes_operands
     def run(

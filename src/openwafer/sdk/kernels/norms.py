@@ -107,7 +107,7 @@ class NormPlan:
         taken = at_rest.tokens * _ROOT_CYCLES + (1 + mean) * self._sums(1)
         taken += 3 * self._of_all("fmuls", takes_turns=True)
         taken += mean * (self._of_all("fadds") + self._of_all("fadds", takes_turns=True))
-        return LOOK_CYCLES + taken
+        return at_rest.begin_cycles + taken
 
     @property
     def backward_cycles(self) -> int:

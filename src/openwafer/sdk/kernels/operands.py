@@ -8,7 +8,9 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import wraps
+from numbers import Integral, Real
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -24,9 +26,9 @@ Check = Callable[[str, object], object]
 def takes_operands(function: Callable[Given, Found]) -> Callable[Given, Found]:
     """The same function, which refuses what its signature's arrays and sizes cannot be.
 
-    It raises OpenwaferError with the operand's name: ``kernel-array`` for what is no array or has a
-    mask, ``kernel-finite`` for NaN, ``kernel-rectangle`` and ``kernel-shape`` for a `size` and
-    other numbers of another count.
+    It raises OpenwaferError with the operand's name: ``kernel-array`` for what is no array of
+    numbers or has a mask, ``kernel-finite`` for NaN, ``kernel-rectangle`` and ``kernel-shape`` for
+    a `size` and other numbers of another count or kind.
     """
     return _checked(function, check_numbers)
 
@@ -45,7 +47,7 @@ def _checked(function: Callable[Given, Found], check: Check) -> Callable[Given, 
         for name, value in signature.bind(*given, **named).arguments.items():
             if name in arrays and not isinstance(value, arrays[name]):
                 check(name, value)
-            elif name in counts and value is not None:
+            elif name in counts:
                 _check_count(name, value, counts[name])
         return function(*given, **named)
 
@@ -60,13 +62,24 @@ def _arrays(signature: inspect.Signature) -> Iterator[tuple[str, tuple[type, ...
             yield name, tuple(origins - {np.ndarray})
 
 
-def _counts(signature: inspect.Signature) -> Iterator[tuple[str, int]]:
-    """Parameters that are some numbers, and how many."""
+@dataclass(frozen=True)
+class _Numbers:
+    """Some numbers in a signature: how many, of which kind, and whether None is as good."""
+
+    count: int
+    kind: type
+    is_optional: bool
+
+
+def _counts(signature: inspect.Signature) -> Iterator[tuple[str, _Numbers]]:
+    """Parameters that are some numbers."""
     for name, parameter in signature.parameters.items():
-        for one in _options(parameter):
+        options = _options(parameter)
+        for one in options:
             numbers = typing.get_args(one)
             if typing.get_origin(one) is tuple and Ellipsis not in numbers:
-                yield name, len(numbers)
+                kind = Integral if set(numbers) == {int} else Real
+                yield name, _Numbers(len(numbers), kind, types.NoneType in options)
 
 
 def _options(parameter: inspect.Parameter) -> tuple[Any, ...]:
@@ -74,25 +87,29 @@ def _options(parameter: inspect.Parameter) -> tuple[Any, ...]:
     return typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
 
 
-def _check_count(name: str, value: object, count: int) -> None:
-    if isinstance(value, tuple | list) and len(value) == count:
+def _check_count(name: str, value: object, wanted: _Numbers) -> None:
+    if value is None and wanted.is_optional:
         return
-    example = str((4,) * count)
+    is_some = isinstance(value, tuple | list) and len(value) == wanted.count
+    if is_some and all(isinstance(one, wanted.kind) for one in typing.cast(list[object], value)):
+        return
+    example = str((4,) * wanted.count)
     if name == "size":
         raise error(
             "kernel-rectangle",
             f"size is {value!r}; a kernel takes rows and columns of PEs",
             help=f"give both, as in {example}",
         )
+    kind = "whole " if wanted.kind is Integral else ""
     raise error(
         "kernel-shape",
-        f"{name} is {value!r}; {count} numbers are needed",
+        f"{name} is {value!r}; {wanted.count} {kind}numbers are needed",
         help=f"give all, as in {example}",
     )
 
 
 def check_array(name: str, value: object) -> NDArray[Any]:
-    """The value, which is refused if it is no array, or has a mask, as a PE would not know it.
+    """The value, which is refused if it is no array of numbers, or has a mask that no PE knows.
 
     Raises:
         OpenwaferError: ``kernel-array``.
@@ -108,6 +125,13 @@ def check_array(name: str, value: object) -> NDArray[Any]:
             "kernel-array",
             f"{name} has a mask, which no kernel knows",
             help="give its values, as by values.filled(0)",
+        )
+    if isinstance(value, np.matrix) or value.dtype.kind not in "biufc":
+        kind = "a matrix of numpy's" if isinstance(value, np.matrix) else f"of {value.dtype}"
+        raise error(
+            "kernel-array",
+            f"{name} is {kind}; a kernel takes arrays of numbers",
+            help="convert it, as by np.array(values, np.float32)",
         )
     return value
 

@@ -16,6 +16,7 @@ from openwafer.sdk.kernels.products import tile_length
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     DESCRIPTOR_CYCLES,
+    LOOK_CYCLES,
     REDUCE_CYCLES,
     check_memory,
     check_operand,
@@ -24,7 +25,14 @@ from openwafer.sdk.kernels.running import (
     transfer_cycles,
 )
 from openwafer.sdk.kernels.sparse_tiles import Dealing, in_turns
-from openwafer.sdk.kernels.trees import Shape, Tree, best_tree, broadcast_cycles, params_of
+from openwafer.sdk.kernels.trees import (
+    Shape,
+    Tree,
+    best_tree,
+    broadcast_cycles,
+    params_of,
+    start_delay,
+)
 from openwafer.sdk.kernels.vectors import operation_cycles
 
 ACCUMULATED: Final = "sum"
@@ -196,6 +204,11 @@ class Resting:
         there = transfer_cycles(REDUCE_CYCLES, arch) + self.tree.cycles(rows, num_words, arch)
         back = transfer_cycles(REDUCE_CYCLES, arch) + broadcast_cycles(rows, 1, num_words, arch)
         return round(there + back)
+
+    @property
+    def begin_cycles(self) -> int:
+        """Until the last column of PEs has begun and looked at the clock, of what no row sends."""
+        return LOOK_CYCLES + start_delay(self.grid.columns, self.arch)
 
     def row_cycles(self, num_words: int) -> int:
         """Of sums of so many numbers along a row, which end at its first PE."""

@@ -94,8 +94,7 @@ def canonical(a: Any, precision: Precision) -> scipy.sparse.csr_array:
             f"values of A are {a.dtype}; a kernel takes float32 for {precision}",
             help="convert them, as in a.astype(np.float32)",
         )
-    _check_places(a)
-    rows = scipy.sparse.csr_array(a, copy=True)
+    rows = _by_rows(a)
     rows.sum_duplicates()
     with np.errstate(over="ignore"):
         rows.data = rows.data.astype(precision.given).astype(np.float32)
@@ -103,18 +102,24 @@ def canonical(a: Any, precision: Precision) -> scipy.sparse.csr_array:
     return rows
 
 
-def _check_places(a: Any) -> None:
-    """Refuse indices outside of the matrix, and pointers that fall, with which scipy goes on."""
-    if a.format in ("csr", "csc", "bsr"):
-        try:
+def _by_rows(a: Any) -> scipy.sparse.csr_array:
+    """A copy by rows, without indices outside of the matrix and pointers that fall, with which
+    scipy goes on."""
+    try:
+        if a.format in ("csc", "bsr"):
             a.copy().check_format(full_check=True)
-        except ValueError as wrong:
-            raise error(
-                "kernel-shape",
-                f"A of the shape {a.shape} is no sound {a.format}: {wrong}",
-                help="make it of coordinates, as in scipy.sparse.coo_array((values, (rows, "
-                "columns)), shape)",
-            ) from wrong
+        elif a.format == "coo":
+            a = scipy.sparse.coo_array((a.data, a.coords), a.shape)
+        rows = scipy.sparse.csr_array(a, copy=True)
+        rows.check_format(full_check=True)
+        return rows
+    except ValueError as wrong:
+        raise error(
+            "kernel-shape",
+            f"A of the shape {a.shape} is no sound {a.format}: {wrong}",
+            help="make it of coordinates, as in scipy.sparse.coo_array((values, (rows, "
+            "columns)), shape)",
+        ) from wrong
 
 
 @dataclass(frozen=True)

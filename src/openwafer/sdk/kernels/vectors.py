@@ -37,7 +37,7 @@ from openwafer.sdk.kernels.running import (
     known,
     known_arch,
 )
-from openwafer.sdk.kernels.trees import Tree, params_of
+from openwafer.sdk.kernels.trees import Tree, params_of, start_delay
 
 _FEW: Final = 12
 """Elements that ``<kernels/fold>`` adds one by one."""
@@ -114,13 +114,13 @@ class VectorPlan:
     def cycles(self) -> int:
         """Predicted cycles: operations on a PE's part, and the sum over all PEs."""
         letter = "h" if self.precision is Precision.F16 else "s"
+        alone = LOOK_CYCLES + start_delay(self.columns, self.arch)
         match self.operation:
             case VectorOperation.AXPY:
                 updates = self.precision is Precision.F16
-                taken = self._taken("fmac" + letter, self.part, takes_turns=updates)
-                return LOOK_CYCLES + taken
+                return alone + self._taken("fmac" + letter, self.part, takes_turns=updates)
             case VectorOperation.SCAL:
-                return LOOK_CYCLES + self._taken("fmul" + letter, self.part)
+                return alone + self._taken("fmul" + letter, self.part)
             case VectorOperation.DOT:
                 taken = self._taken("fmul" + letter, self.part)
             case VectorOperation.NRM2:
