@@ -102,7 +102,7 @@ class Part:
         if not self.is_reversed:
             return rows
         # Takes half the time of torch's flip.
-        return rows.index_select(2, torch.arange(rows.shape[2] - 1, -1, -1))
+        return rows.index_select(2, torch.arange(rows.shape[2] - 1, -1, -1, device=rows.device))
 
 
 def parts_of(pattern: Pattern, num_tokens: int) -> Iterator[Part]:
@@ -114,6 +114,10 @@ def parts_of(pattern: Pattern, num_tokens: int) -> Iterator[Part]:
         yield from _window(pattern.window, num_tokens)
         return
     size = pattern.block
+    # A name may ask for more blocks than there are.
+    num_blocks = -(-num_tokens // size)
+    before, first = min(pattern.before, num_blocks), min(pattern.first, num_blocks)
+    pattern = replace(pattern, before=before, first=first)
     at_once = min(pattern.before + 1, -(-MANY_ROWS // size))
     yield from _own(at_once * size, num_tokens)
     for distance in range(1, pattern.before + 1):

@@ -93,8 +93,7 @@ def sparse_attention(
             all of them.
         options: of torch's ``scaled_dot_product_attention``.
     """
-    is_whole = mask_BHQN is None
-    if is_whole and _is_for_parts(query_BHQK, key_value, options.get("dropout_p", 0.0)):
+    if mask_BHQN is None and _is_for_parts(query_BHQK, key_value, options.get("dropout_p", 0.0)):
         return _in_parts(pattern, query_BHQK, key_value, options.get("scale"))
     num_keys, size = key_value[0].shape[2], pattern.block
     start = num_keys - query_BHQK.shape[2]
@@ -147,9 +146,15 @@ def _in_parts(
     keys, values = (
         one if num_shared == 1 else one.repeat_interleave(num_shared, 1) for one in key_value
     )
-    flat = (one.flatten(0, 1) for one in (query_BHQK, keys, values))
+    flat = map(_flat, (query_BHQK, keys, values))
     out: Tensor = AttentionInParts.apply(*flat, pattern, scale)  # type: ignore[no-untyped-call]
     return out.view_as(query_BHQK)
+
+
+def _flat(whole_BHNK: Tensor) -> Tensor:
+    """By batch and head; the numbers of a head side by side, which the kernel takes for granted."""
+    flat = whole_BHNK.flatten(0, 1)
+    return flat if flat.stride(-1) == 1 else flat.contiguous()
 
 
 def _stretches(first: int, stop: int, size: int) -> list[int]:
