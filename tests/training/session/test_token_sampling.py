@@ -110,6 +110,7 @@ def test_what_a_text_draws_does_not_depend_on_the_others() -> None:
         ({"top_k": 0}, "top_k: expected at least 1, found 0"),
         ({"top_p": 0.0}, "top_p: expected above 0 and at most 1, found 0.0"),
         ({"stops": ("\n", "")}, "stops: expected texts that are not empty"),
+        ({"stops": "END"}, "stops: expected texts that are not empty, in a tuple, found END"),
     ],
 )
 def test_a_sampling_that_cannot_work_is_refused(values: dict[str, object], message: str) -> None:

@@ -44,7 +44,7 @@ class Sampling:
         seed: of the draws.
         constraint: what the text up to each token has to meet, prompt and all; a token by which it
             does not is refused. See :mod:`~openwafer.training.session.constrained`.
-        stops: texts before the first of which a text ends.
+        stops: texts at which a text ends, none of them a part of it.
     """
 
     max_new_tokens: int = 128
@@ -56,12 +56,14 @@ class Sampling:
     stops: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        # One text would be taken letter by letter.
+        are_stops = self.stops == (*self.stops,) and all(self.stops)
         for name, is_right, wanted in (
             ("max_new_tokens", self.max_new_tokens >= 1, "at least 1"),
             ("temperature", self.temperature >= 0, "at least 0"),
             ("top_k", self.top_k is None or self.top_k >= 1, "at least 1"),
             ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
-            ("stops", all(self.stops), "texts that are not empty"),
+            ("stops", are_stops, "texts that are not empty, in a tuple"),
         ):
             if not is_right:
                 raise InvalidFieldError(name, f"expected {wanted}, found {getattr(self, name)}")
