@@ -1,5 +1,6 @@
 """The environment of a run names the commit of the folder in which it was started."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -33,6 +34,16 @@ def test_the_commit_is_named_with_what_differs_from_it(
     (repository / "run.yaml").write_text("steps: 2\n")
     after = describe_machine("cpu").facts["commit"]
     assert (before, after) == (head, f"{head}, with changes that are in no commit")
+
+
+def test_a_changed_file_may_have_a_name_in_any_encoding(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository)
+    git(repository, "config", "core.quotePath", "false")
+    Path(os.fsdecode(b"caf\xe9.yaml")).touch()
+    git(repository, "add", "--all")
+    assert describe_machine("cpu").facts["commit"].endswith(", with changes that are in no commit")
 
 
 def test_a_folder_without_git_has_no_commit(

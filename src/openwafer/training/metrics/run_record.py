@@ -126,11 +126,12 @@ def _commit_of(folder: Path) -> dict[str, str]:
     status = ("--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=no")
     try:
         asked = subprocess.run(
-            ("git", "-C", str(folder), *status), capture_output=True, text=True, check=False
+            ("git", "-C", str(folder), *status), capture_output=True, check=False
         )
     except FileNotFoundError:
         return {}
-    told = asked.stdout.splitlines()
+    # Names of files are bytes of any encoding.
+    told = asked.stdout.decode(errors="replace").splitlines()
     heads = [line.removeprefix("# branch.oid ") for line in told if line.startswith("# branch.oid")]
     if asked.returncode != 0 or heads in ([], ["(initial)"]):
         return {}
