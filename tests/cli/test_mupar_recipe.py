@@ -55,7 +55,6 @@ def rates(model: nn.Module, config: RunConfig) -> dict[str, float]:
     }
 
 
-@pytest.mark.slow
 def test_hidden_weights_begin_with_the_standard_deviation_of_the_rule(model: Any) -> None:
     found = {
         name: p.std().item() for name, p in model.named_parameters() if name in products(model)

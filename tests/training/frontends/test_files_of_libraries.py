@@ -135,7 +135,6 @@ def test_weights_leave_and_enter_the_store_by_safetensors(
     assert apart(found, dict(expected.model.state_dict())) == []
 
 
-@pytest.mark.slow
 def test_a_step_is_exported_while_the_next_ones_train(
     expected: dict[str, Tensor], tmp_path: Path
 ) -> None:

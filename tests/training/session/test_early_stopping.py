@@ -131,15 +131,14 @@ def test_the_best_checkpoint_has_the_lowest_loss_and_can_be_read(
     assert Session(config, console=quiet()).evaluate(2, "best") == min(losses)
 
 
-@pytest.mark.slow
 def test_a_run_goes_on_beside_a_damaged_best_checkpoint(data: TinyData, tmp_path: Path) -> None:
     rates = OptimizerConfig("sgd", learning_rate=40.0)
-    whole = judged_config(data, tmp_path, optimizer=rates, steps=5)
+    whole = judged_config(data, tmp_path, optimizer=rates, steps=3)
     folder = RunFolder(train_quietly(whole).folder)
     assert folder.best_checkpoint is not None
     (folder.best_checkpoint / INDEX_NAME).write_text("{")
-    session = Session(replace(whole, steps=6), console=quiet())
-    assert session.resume().steps_done == 6
+    session = Session(replace(whole, steps=4), console=quiet())
+    assert session.resume().steps_done == 4
     with pytest.raises(OpenwaferError, match="checkpoint-broken"):
         session.evaluate(1, "best")
 

@@ -220,6 +220,7 @@ ROWS = (
     (forward_between, two_forwards, a_closure),
     (zeroes_the_model, leaves_a_backward, two_backwards),
     (uses_a_part, is_interrupted, skips_layers),
+    (without_gradients, drops_gradients, steps_again, zeroes_nothing, goes_back),
 )
 
 

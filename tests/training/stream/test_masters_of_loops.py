@@ -78,7 +78,6 @@ def test_masters_are_those_kept_by_hand() -> None:
     assert differing(dict(model.named_parameters()), rounded) == []
 
 
-@pytest.mark.slow
 def test_training_goes_on_after_close() -> None:
     model = new_model()
     optimizer = adamw(model)

@@ -85,7 +85,6 @@ def test_a_trunk_of_two_streams_is_refused_by_name() -> None:
             second(X)
 
 
-@pytest.mark.slow
 def test_a_trunk_of_two_models_that_fit_stays_resident() -> None:
     first = Headed(perceptron())
     second = Headed(first.trunk)
