@@ -172,6 +172,12 @@ def test_short_tiles_have_bounds_only_where_their_numbers_fit() -> None:
         assert np.isinf(plan.error_bound(np.full(8, 65_000, np.float16))).any()
 
 
+def test_an_imaginary_part_beyond_f16_leaves_the_real_part_as_it_is() -> None:
+    a = LowRankTiles((1, 1), (1, 1), [[np.array([[300j + 1]], np.complex64)]], [[ONE[:1] + 0j]])
+    result = kernels.tlr_mvm(a, np.array([300], np.complex64), (1, 1), precision="f16")
+    assert result.values.tolist() == [complex(300, np.inf)]
+
+
 def test_tiles_and_vectors_that_f16_cannot_hold_are_refused() -> None:
     long = LowRankTiles((4, 4), (4, 4), [[ONE * 1e5]], [[ONE]])
     with pytest.raises(OpenwaferError, match=r"4 of the 4 values of u of tile \(0, 0\) are beyond"):

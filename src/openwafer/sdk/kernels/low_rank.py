@@ -497,10 +497,10 @@ class TlrMvmPlan:
 
     def _collected(self, sums: NDArray[Any]) -> NDArray[Any]:
         """y, from the sums of each row of PEs."""
-        parts = sums.astype(np.float32).reshape(-1, self._num_parts, self.tile[0])[
-            :, :, : self.a.tile[0]
-        ]
-        values = parts[:, 0] + 1j * parts[:, 1] if self.a.is_complex else parts[:, 0]
+        parts = sums.astype(np.float32).reshape(-1, self._num_parts, self.tile[0])
+        values = np.ascontiguousarray(parts[:, :, : self.a.tile[0]].swapaxes(1, 2))
+        # Pairs of numbers, as 1j times an infinite one has no real part.
+        values = values.view(np.complex64) if self.a.is_complex else values
         return values.ravel()[: self.a.shape[0]]
 
     @property
