@@ -49,15 +49,15 @@ def check_forward(plan: StreamedPlan, seed: int) -> None:
 
 PLANS = (
     kernels.plan_streamed(
+        weights("a dense row", (6, 21), 0.9, 3), 40, (6, 2), arch="wse2", precision="f16-f32",
+        streaming=Streaming(3, 1, is_sorted=False),
+    ),
+    kernels.plan_streamed(
         weights("even", (7, 19), 0.5, 1), 9, (3, 2), arch="wse2", streaming=Streaming(1, 1)
     ),
     kernels.plan_streamed(
         weights("power law", (9, 30), 0.2, 2), 33, (4, 1), precision="f16-f32",
         streaming=Streaming(2, 2),
-    ),
-    kernels.plan_streamed(
-        weights("a dense row", (6, 21), 0.9, 3), 40, (6, 2), arch="wse2", precision="f16-f32",
-        streaming=Streaming(3, 1, is_sorted=False),
     ),
     kernels.plan_streamed(weights("empty rows and columns", (11, 8), 0.1, 4), 5, (1, 1)),
     kernels.plan_streamed(weights("empty", (3, 4), 0, 5), 3, (2, 1)),

@@ -91,9 +91,9 @@ def run_line(axis: str, size: int, arch: Arch) -> rig.Device:
     params=[
         case(("x", 1, Arch.WSE3), by_default=True, id="x1-wse3"),
         case(("x", 2, Arch.WSE2), by_default=False, id="x2-wse2"),
-        case(("y", 3, Arch.WSE3), by_default=True, id="y3-wse3"),
+        case(("y", 3, Arch.WSE3), by_default=False, id="y3-wse3"),
         case(("y", 4, Arch.WSE2), by_default=True, id="y4-wse2"),
-        case(("x", 5, Arch.WSE3), by_default=False, id="x5-wse3"),
+        case(("x", 5, Arch.WSE3), by_default=True, id="x5-wse3"),
     ],
 )
 def line(request: pytest.FixtureRequest) -> Line:
