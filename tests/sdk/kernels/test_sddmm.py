@@ -61,12 +61,17 @@ def test_any_samples_on_any_rectangle_are_numpys_up_to_their_bound(data: st.Data
 
 
 @pytest.mark.parametrize(
-    ("arch", "precision"), some([("wse2", "f32"), ("wse3", "f16")], ("wse2", "f32"))
+    ("arch", "precision", "size"),
+    some(
+        [("wse2", "f32", (2, 2)), ("wse3", "f16", (2, 2)), ("wse3", "f32", (1, 8))],
+        ("wse2", "f32", (2, 2)),
+        ("wse3", "f32", (1, 8)),
+    ),
 )
-def test_sampled_products_take_what_their_plan_says(arch: str, precision: str) -> None:
-    plan = kernels.plan_sddmm(
-        sparse("even", (40, 40), 8), 16, (2, 2), arch=arch, precision=precision
-    )
+def test_sampled_products_take_what_their_plan_says(
+    arch: str, precision: str, size: tuple[int, int]
+) -> None:
+    plan = kernels.plan_sddmm(sparse("even", (40, 40), 8), 16, size, arch=arch, precision=precision)
     ones = np.ones((40, 16), plan.precision.given)
     cycles = plan.run(ones, ones.T).cycles
     assert abs(cycles - plan.cycles) <= 0.06 * plan.cycles

@@ -118,9 +118,10 @@ class SddmmPlan:
         """Predicted cycles: A and B go out, and the PE with most groups multiplies."""
         generation = GENERATIONS[self.arch]
         length = sum(self.tile) * self.row
-        words = length * self.precision.given.itemsize // 4
-        is_sent = (self.rows > 1) + (self.columns > 1)
-        sent = broadcast_cycles(self.rows, self.columns, words, self.arch) * is_sent / 2
+        # Rows of A go to other columns of PEs, columns of B to other rows.
+        moved = self.tile[0] * (self.columns > 1) + self.tile[1] * (self.rows > 1)
+        words = moved * self.row * self.precision.given.itemsize // 4
+        sent = broadcast_cycles(self.rows, self.columns, words, self.arch)
         if self.precision.is_widened:
             sent += vector_cycles(VECTOR_OPS["fh2s"], length, generation)
         around = LOOK_CYCLES + transfer_cycles(BROADCAST_CYCLES, self.arch) + _TASK_CYCLES
