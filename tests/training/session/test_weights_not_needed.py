@@ -9,6 +9,7 @@ import torch
 import transformers
 
 from openwafer.training.models import CheckpointFolder, UserModule
+from openwafer.training.plan_record import Mode
 from openwafer.training.session import RunConfig, Sampling, Session
 from openwafer.training.session.building import build_hollow_model, build_model
 from openwafer.training.session.config_sections import ScheduleConfig, StreamingConfig
@@ -38,6 +39,7 @@ def config(data: TinyData, tmp_path: Path) -> RunConfig:
 
 
 def test_a_run_goes_on_without_the_weights_that_it_began_with(config: RunConfig) -> None:
+    config = replace(config, streaming=StreamingConfig(device="cpu", mode=Mode.RESIDENT))
     expected = plain_loop(replace(config, steps=2))
     Session(replace(config, steps=1), console=quiet()).train()
     assert isinstance(config.model, CheckpointFolder)

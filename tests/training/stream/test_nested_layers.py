@@ -98,7 +98,6 @@ def test_the_device_never_holds_the_experts_of_a_block_together(policy: Activati
     assert peak_bytes < NUM_EXPERTS * EXPERT_BYTES / 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy", [case(one, by_default=one is Activations.OFFLOAD) for one in Activations]
 )

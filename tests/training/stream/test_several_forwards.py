@@ -105,8 +105,9 @@ def refused_until_served(program: Program) -> tuple[list[str], list[Tensor]]:
             budget = larger
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("program", [train_adversaries, train_student])
+@pytest.mark.parametrize(
+    "program", [pytest.param(train_adversaries, marks=pytest.mark.slow), train_student]
+)
 def test_a_loop_is_refused_once_in_its_midst_and_named_the_budget_that_serves(
     program: Program,
 ) -> None:
