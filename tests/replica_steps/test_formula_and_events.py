@@ -81,6 +81,12 @@ def test_they_agree_where_systems_take_turns_to_answer(
     assert one.formula_seconds == pytest.approx(one.event_seconds, rel=AIM)
 
 
+def test_they_agree_where_each_layer_waits_for_a_turn_of_its_own() -> None:
+    one = shape(SHAPES["many small layers"], 16, 1, network_copies=False)
+    one = replace(one, joined=replace(one.joined, turn_seconds=0.005))
+    assert one.formula_seconds == pytest.approx(one.event_seconds, rel=AIM)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("network_copies", [False, True])
 @pytest.mark.parametrize("room", ROOMS)
