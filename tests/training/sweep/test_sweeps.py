@@ -62,7 +62,9 @@ def test_a_swept_run_is_the_run_alone(config: Path, tmp_path: Path) -> None:
     assert sweep.runs[0].loss == alone.evaluate(1)
 
 
-def test_a_killed_sweep_goes_on_and_repeats_nothing(config: Path, tmp_path: Path) -> None:
+def test_a_killed_sweep_goes_on_and_repeats_nothing(
+    config: Path, tmp_path: Path, swept: Path
+) -> None:
     sweep = Sweep(config, (), GRID, tmp_path)
     with pytest.raises(PoweredOffError, match="learning_rate=1e-3,seed=3"):
         sweep.run(lambda progress: None, power_off)
@@ -75,7 +77,8 @@ def test_a_killed_sweep_goes_on_and_repeats_nothing(config: Path, tmp_path: Path
     begun = run_all(again)
     assert [progress.number for progress in begun] == [2, 3, 4]
     assert len({(run.settings[RATE], run.seed) for run in again.runs}) == len(again.runs) == 4
-    assert again.runs[0].loss == sweep.runs[0].loss
+    whole = Sweep(config, (), GRID, swept)
+    assert [run.loss for run in whole.runs][:4] == [run.loss for run in again.runs]
 
 
 @pytest.mark.slow
