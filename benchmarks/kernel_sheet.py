@@ -18,6 +18,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import scipy.sparse
+from bench_kernels import STAR
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
@@ -29,7 +30,6 @@ from openwafer.sdk.fabric import Account, SlotState
 
 ARCH = "wse2"
 WHOLE = (994, 750)
-STAR = {tuple(way * np.eye(3, dtype=int)[axis]) for axis in range(3) for way in (-1, 1)}
 SEVEN = kernels.Stencil({(0, 0, 0): 7.0} | dict.fromkeys(STAR, -1.0))
 STEPS = 10
 Size = tuple[int, int]
