@@ -389,7 +389,8 @@ def main() -> None:
     """Run all of them, print the table and draw the sheet."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--picture", type=Path, required=True)
-    parser.add_argument("--only", nargs="*", default=[case.name for case in CASES])
+    names = [case.name for case in CASES]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
     given = parser.parse_args()
     chosen = [case for case in CASES if case.name in given.only]
     columns = min(7, len(chosen))
