@@ -110,37 +110,40 @@ class FactorizationPlan:
 
     @property
     def cycles(self) -> int:
-        """Predicted cycles: what each PE does in each step, and what it waits for."""
+        """Predicted cycles: what each PE does in each step, and what it waits for.
+
+        Of the PEs that are left the first row and the first column differ from the others, each of
+        which does what the one before does, a hop later. So two of each are walked.
+        """
         timing = GENERATIONS[self.arch].timing
-        way = 2 * timing.ramp_cycles + 1
-        rows, columns = (timing.hop_cycles * np.arange(n) for n in (self.rows, self.columns))
-        is_lu = self.factors is Factors.LU
-        ready = np.zeros((self.rows, self.columns))
+        hop, way = timing.hop_cycles, DESCRIPTOR_CYCLES + 2 * timing.ramp_cycles + 1
+        is_lu, last = self.factors is Factors.LU, 0.0
+        ready = np.zeros((2, 2))
         for step in range(self.order):
             (y, row), (x, column) = divmod(step, self.tile[0]), divmod(step, self.tile[1])
-            active = ready[y:, x:]
-            num_columns = np.full(self.columns - x, self.tile[1])
-            num_columns[0] -= column
-            num_rows = np.full(self.rows - y, self.tile[0])
-            num_rows[0] -= row + is_lu
+            if step and row == 0:
+                ready = np.stack([ready[1], ready[1] + hop])
+            if step and column == 0:
+                ready = np.stack([ready[:, 1], ready[:, 1] + hop], axis=1)
+            num_rows = np.array([self.tile[0] - row - is_lu, self.tile[0]])
+            num_columns = np.array([self.tile[1] - column, self.tile[1]])
             # Row k goes down.
-            active[0] += _ROW_CYCLES + _OPERATION_CYCLES + num_columns / 2
-            sent = active[0] + DESCRIPTOR_CYCLES + way + rows[: self.rows - y, None]
+            ready[0] += _ROW_CYCLES + _OPERATION_CYCLES + num_columns / 2
             if self.rows - y > 1:
-                active[1:] = np.maximum(active[1:] + _OPERATION_CYCLES, sent[1:]) + num_columns
-                active[0] += _OPERATION_CYCLES + num_columns
+                sent = ready[0] + way + hop
+                ready[1] = np.maximum(ready[1] + _OPERATION_CYCLES, sent) + num_columns
+                ready[0] += _OPERATION_CYCLES + num_columns
             # Column k goes east, and each PE multiplies.
             scaled = (timing.divide_cycles if is_lu else _ROOT_CYCLES) + _COLUMN_CYCLES
-            active[:, 0] += scaled + _OPERATION_CYCLES + num_rows + timing.drain_cycles
-            sent = active[:, :1] + DESCRIPTOR_CYCLES + way + columns[: self.columns - x]
-            length = (num_rows + (not is_lu))[:, None]
+            ready[:, 0] += scaled + _OPERATION_CYCLES + num_rows + timing.drain_cycles
             if self.columns - x > 1:
-                waited = np.maximum(active[:, 1:] + _OPERATION_CYCLES, sent[:, 1:])
-                active[:, 1:] = waited + length
-                active[:, :1] += _OPERATION_CYCLES + length
-            active[:, 0] += _OPERATION_CYCLES + num_rows / 2
-            active += self._multiplied(num_rows, num_columns)
-        return LOOK_CYCLES + round(float(ready.max()))
+                sent, length = ready[:, 0] + way + hop, num_rows + (not is_lu)
+                ready[:, 1] = np.maximum(ready[:, 1] + _OPERATION_CYCLES, sent) + length
+                ready[:, 0] += _OPERATION_CYCLES + length
+            ready[:, 0] += _OPERATION_CYCLES + num_rows / 2
+            ready += self._multiplied(num_rows, num_columns)
+            last = max(last, _last(ready, self.rows - y, self.columns - x, hop))
+        return LOOK_CYCLES + round(last)
 
     def _multiplied(
         self, num_rows: NDArray[np.int64], num_columns: NDArray[np.int64]
@@ -222,6 +225,12 @@ class FactorizationPlan:
             "order": self.order,
             "is_symmetric": self.factors is Factors.CHOLESKY,
         }
+
+
+def _last(ready: NDArray[np.float64], rows: int, columns: int, hop: int) -> float:
+    """When the last of some rows and columns of PEs is ready, of which two were walked."""
+    later = hop * np.array([0, rows - 2])[:, None] + hop * np.array([0, columns - 2])
+    return float((ready + later)[: min(rows, 2), : min(columns, 2)].max())
 
 
 @takes_operands
