@@ -196,7 +196,9 @@ def test_tiles_that_do_not_fit_are_refused() -> None:
         kernels.plan_tlr_mvm(kernels.compress(np.eye(80), (80, 80), 0), (1, 1))
     with pytest.raises(OpenwaferError, match="1 rows and 900 columns of PEs"):
         kernels.plan_tlr_mvm(GOOD, (1, 900))
-    with pytest.raises(OpenwaferError, match="x is float64; real tiles take float32"):
+    with pytest.raises(
+        OpenwaferError, match="values are float64; a kernel takes float32 or float16"
+    ):
         kernels.tlr_mvm(GOOD, np.ones(8), (1, 1))
     with pytest.raises(OpenwaferError, match=r"x has the shape \(5,\); the plan is for \(8,\)"):
         kernels.tlr_mvm(GOOD, np.ones(5, np.float32), (1, 1))

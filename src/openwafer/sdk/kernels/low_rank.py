@@ -20,6 +20,7 @@ from openwafer.sdk.kernels.precision import (
     check_range,
     gamma,
     named_precision,
+    precision_of,
 )
 from openwafer.sdk.kernels.products import (
     FRONT_BYTES,
@@ -446,14 +447,7 @@ class TlrMvmPlan:
         Raises:
             OpenwaferError: it has another shape or type, or is not finite.
         """
-        dtype = np.dtype(np.complex64) if self.a.is_complex else self.precision.given
-        if x.dtype != dtype:
-            kind = "complex" if self.a.is_complex else "real"
-            raise error(
-                "kernel-dtype",
-                f"x is {x.dtype}; {kind} tiles take {dtype} with {self.precision}",
-                help=f"convert it, as in x.astype(np.{dtype})",
-            )
+        precision_of(self.precision, x.dtype, is_complex=self.a.is_complex)
         check_shape("x", x, self.a.shape[1:])
         check_finite("x", x)
         check_range("x", _real_parts(x), self.precision)
@@ -461,7 +455,7 @@ class TlrMvmPlan:
             self._give(run, x)
             run.launch("main")
             found = self._collected(run["y", :, -1])
-            sums = dtype if self.a.is_complex else self.precision.sums
+            sums = x.dtype if self.a.is_complex else self.precision.sums
             return Result(found.astype(sums), cycles_of(run, self.arch))
 
     def _give(self, run: Run, x: NDArray[Any]) -> None:
@@ -584,6 +578,5 @@ def tlr_mvm(
         OpenwaferError: shape or type do not fit, values are not finite, or the rectangle or its
             memory is too small.
     """
-    if precision is None:
-        precision = Precision.F16_F32 if x.dtype == np.float16 else Precision.F32
-    return plan_tlr_mvm(a, size, arch=arch, precision=precision, tree=tree).run(x)
+    numbers = precision_of(precision, x.dtype, is_complex=a.is_complex)
+    return plan_tlr_mvm(a, size, arch=arch, precision=numbers, tree=tree).run(x)

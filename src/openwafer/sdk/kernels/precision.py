@@ -42,25 +42,35 @@ class Precision(StrEnum):
         return {"is_f16": self is Precision.F16, "is_widened": self.is_widened}
 
 
-def precision_of(name: str | None, dtype: np.dtype[Any]) -> Precision:
+def precision_of(name: str | None, dtype: np.dtype[Any], *, is_complex: bool = False) -> Precision:
     """The precision that was asked for, or the one of an array: f16 is summed in f32.
+
+    Args:
+        name: of the precision; None takes the array's.
+        dtype: of the array.
+        is_complex: whether a kernel takes complex64, each of whose parts is an element.
 
     Raises:
         OpenwaferError: there is no such precision, or it takes other elements.
     """
-    if name is None:
-        by_type = {np.dtype(np.float32): Precision.F32, np.dtype(np.float16): Precision.F16_F32}
-        found = by_type.get(dtype)
-    else:
-        found = named_precision(name)
-    if found is None or found.given != dtype:
-        want = "float32 or float16" if found is None else f"{found.given}, as precision {found}"
+    by_type = _OF_COMPLEX if is_complex else _OF_REAL
+    found = by_type.get(dtype) if name is None else named_precision(name)
+    taken = list(by_type) if found is None or is_complex else [found.given]
+    if found is None or dtype not in taken:
+        by_name = "" if found is None or is_complex else f", as precision {found}"
         raise error(
             "kernel-dtype",
-            f"values are {dtype}; a kernel takes {want}",
-            help="convert them, as in values.astype(np.float32)",
+            f"values are {dtype}; a kernel takes {' or '.join(map(str, taken))}{by_name}",
+            help=f"convert them, as in values.astype(np.{taken[0]})",
         )
     return found
+
+
+_OF_REAL: Final = {
+    np.dtype(np.float32): Precision.F32,
+    np.dtype(np.float16): Precision.F16_F32,
+}
+_OF_COMPLEX: Final = {np.dtype(np.complex64): Precision.F32}
 
 
 def named_precision(name: str) -> Precision:
