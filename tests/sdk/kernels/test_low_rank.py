@@ -230,7 +230,7 @@ def test_what_cannot_be_compressed_is_refused() -> None:
         kernels.compress(np.ones(4), (2, 2), 0.1)
     with pytest.raises(OpenwaferError, match="1 of the 4 values of the matrix are infinite"):
         kernels.compress(np.array([[1, 2], [np.inf, 0]]), (2, 2), 0.1)
-    with pytest.raises(OpenwaferError, match="with tolerance nan"):
+    with pytest.raises(OpenwaferError, match="tolerance is nan"):
         kernels.compress(np.eye(4), (2, 2), np.nan)
     with pytest.raises(
         OpenwaferError, match=r"2 of the 4 values of u of tile \(0, 0\) are infinite"

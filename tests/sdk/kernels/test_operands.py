@@ -1,15 +1,18 @@
 """Kernels refuse lists of numbers by the name of the operand, before anything is compiled."""
 
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any, get_args, get_origin
 
 import numpy as np
 import pytest
 import scipy.sparse
+from numpy.typing import NDArray
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
+from openwafer.sdk.kernels.operands import moves_operands, takes_operands
 
 Kernel = Callable[..., Any]
 
@@ -133,6 +136,131 @@ def test_none_and_what_is_no_whole_number_are_no_sizes(given: dict[str, Any], wo
 def test_arrays_of_no_numbers_are_refused_by_name(values: Any, words: str) -> None:
     with pytest.raises(OpenwaferError, match=f"matrix is {words}; a kernel takes arrays of num"):
         kernels.compress(values, (1, 1), 0.0)
+
+
+def numbers_of(door: Kernel) -> dict[str, tuple[Any, ...]]:
+    """Parameters that are one number, with the types that each may have."""
+    kinds = {one.name: one.annotation for one in inspect.signature(door).parameters.values()}
+    options = {
+        name: get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+        for name, kind in kinds.items()
+    }
+    return {name: some for name, some in options.items() if int in some or float in some}
+
+
+def doors() -> dict[str, Kernel]:
+    """Functions, methods of plans, and descriptions that take a number."""
+    offered = {name: getattr(kernels, name) for name in kernels.__all__}
+    found = {name: one for name, one in offered.items() if inspect.isfunction(one)}
+    found |= {name: offered[name] for name in ("Stencil", "Streaming", "Tree")}
+    found |= {
+        f"{name}.{method}": getattr(one, method)
+        for name, one in offered.items()
+        for method in ("run", "cycles", "error_bound", "applied")
+        if inspect.isfunction(getattr(one, method, None)) and name != "Tree"
+    }
+    return {name: one for name, one in found.items() if numbers_of(one)}
+
+
+def any_operand(parameter: inspect.Parameter) -> Any:
+    """What a parameter may be, if it is a number, some numbers, an array or coefficients."""
+    kind = parameter.annotation
+    if get_origin(kind) is tuple:
+        return (2,) * len(get_args(kind))
+    if "ndarray" in str(kind):
+        return np.ones((2, 2), np.float32)
+    return {(0, 0): 1.0} if parameter.name == "coefficients" else 2
+
+
+NO_NUMBERS = (np.nan, True, "5", 1j, [2], np.ones(1), None)
+
+
+@pytest.mark.parametrize("door", doors().values(), ids=doors().keys())
+def test_what_is_no_number_is_refused_by_its_name(door: Kernel) -> None:
+    parameters = inspect.signature(door).parameters.values()
+    given = {one.name: any_operand(one) for one in parameters}
+    for number, options in numbers_of(door).items():
+        kind, more = ("whole", 500.5) if int in options else ("finite", np.inf)
+        for wrong in (more, *NO_NUMBERS[: len(NO_NUMBERS) - (type(None) in options)]):
+            with pytest.raises(OpenwaferError) as raised:
+                door(**given | {number: wrong})
+            assert f"{number} is {wrong!r}; a {kind} number is needed" in str(raised.value)
+
+
+def test_all_doors_with_a_number_are_looked_at() -> None:
+    assert {"axpy", "plan_sort", "compress", "StencilPlan.cycles", "Tree"} <= doors().keys()
+
+
+@pytest.mark.parametrize(
+    ("shape", "factor", "words"),
+    [
+        ((2.5, 2, 2), 1.0, r"shape is \(2.5, 2, 2\); whole numbers are needed"),
+        ((2, 2), "1", r"the coefficient of \(0, 1\) is '1'; a finite number"),
+        ((2, 2), 1e39, "not all are finite as float32"),
+    ],
+)
+def test_a_stencil_and_its_array_are_of_numbers(
+    shape: tuple[int, ...], factor: Any, words: str
+) -> None:
+    with pytest.raises(OpenwaferError, match=words):
+        kernels.plan_stencil(kernels.Stencil({(0, 1): factor}), shape)
+
+
+def test_an_offset_is_whole() -> None:
+    with pytest.raises(OpenwaferError, match=r"a number of offset \(0, 0.5\) is 0.5; a whole"):
+        kernels.Stencil({(0, 0.5): 1.0})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(("alpha", "most"), [(1e39, "3.40282e[+]38"), (7e4, "65504")])
+def test_a_factor_beyond_the_elements_is_refused(alpha: float, most: str) -> None:
+    x = np.ones(1, np.float32 if alpha > 1e38 else np.float16)
+    with pytest.raises(OpenwaferError, match=f"alpha is .* which ends at {most}"):
+        kernels.scal(alpha, x, (1, 1))
+
+
+@pytest.mark.parametrize("tolerance", [-0.1, 2, 1e200])
+def test_a_tolerance_is_a_share(tolerance: float) -> None:
+    matrix, given = kernels.Stencil({(0, 0, 0): 1.0}), np.ones((1, 1, 1), np.float32)
+    with pytest.raises(OpenwaferError, match="give a share of the first residual's norm, 0 to 1"):
+        kernels.bicgstab(matrix, given, 1, tolerance)
+
+
+class Watched(np.ndarray[Any, Any]):
+    """An array that counts how often it was looked through for NaN."""
+
+    count = 0
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **options: Any) -> Any:
+        self.count += ufunc is np.isnan
+        return getattr(ufunc, method)(*(np.asarray(one) for one in given), **options)
+
+
+@takes_operands
+def computed(x: NDArray[Any]) -> None:
+    """As a kernel's plan does."""
+
+
+@moves_operands
+def moved(x: NDArray[Any]) -> None:
+    """What moves bits calls what computes."""
+    computed(x)
+
+
+@takes_operands
+def computed_twice(x: NDArray[Any], y: NDArray[Any]) -> None:
+    """As a kernel calls its plan: with its own operands, and others."""
+    computed(x)
+    moved(y.copy())
+    computed(x)
+
+
+def test_an_array_is_looked_through_once_a_call() -> None:
+    x, y = np.ones(2).view(Watched), np.ones(2).view(Watched)
+    computed_twice(x, y)
+    moved(y)
+    assert (x.count, y.count) == (1, 2)
+    computed_twice(x, y)
+    assert (x.count, y.count) == (2, 3)
 
 
 def test_a_mask_is_refused_and_not_left_out() -> None:

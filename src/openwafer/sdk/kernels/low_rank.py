@@ -14,7 +14,7 @@ from openwafer.sdk.arch.pace import ONE_TURN, VectorShape, beat_words, vector_cy
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
-from openwafer.sdk.kernels.operands import check_array, check_finite, takes_operands
+from openwafer.sdk.kernels.operands import check_array, check_fields, check_finite, takes_operands
 from openwafer.sdk.kernels.precision import (
     Precision,
     check_range,
@@ -93,6 +93,7 @@ class LowRankTiles:
     v: Sequence[Sequence[NDArray[Any]]] = field(repr=False)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if min(*self.shape, *self.tile) < 1:
             raise error(
                 "kernel-shape",

@@ -277,9 +277,12 @@ class SolverPlan:
             check: look for mistakes of the program.
 
         Raises:
-            OpenwaferError: they have another shape or type.
+            OpenwaferError: they have another shape or type, or the tolerance is no share.
         """
         _check_given(self, given)
+        if not 0 <= tolerance <= 1:
+            help_ = "give a share of the first residual's norm, 0 to 1"
+            raise error("kernel-tolerance", f"tolerance is {tolerance}", help=help_)
         arrays = _arrays(matrix, self.shape)
         with compiled("solver", self.arch, self.params).run(check=check) as run:
             run["given"] = given

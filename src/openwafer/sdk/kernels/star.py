@@ -9,7 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.kernels.operands import check_numbers
+from openwafer.sdk.kernels.operands import (
+    check_fields,
+    check_number,
+    check_numbers,
+    takes_operands,
+)
 
 BOUNDARIES: Final = ("zero", "fixed")
 
@@ -29,6 +34,7 @@ class Source:
     values: NDArray[np.float32]
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_numbers("values of a source", self.values)
 
 
@@ -58,6 +64,11 @@ class Stencil:
     num_dims: int = field(init=False)
 
     def __post_init__(self) -> None:
+        check_fields(self)
+        for offset, factor in self.coefficients.items():
+            check_number(f"the coefficient of {offset}", factor)
+            for number in offset:
+                check_number(f"a number of offset {offset}", number, is_whole=True)
         lengths = {len(offset) for offset in self.coefficients}
         if lengths not in ({2}, {3}):
             raise error(
@@ -73,7 +84,9 @@ class Stencil:
                     help="leave it out, or take a step for each axis",
                 )
         numbers = [*self.coefficients.values(), self.own, self.before]
-        if not np.isfinite(np.array(numbers, np.float32)).all():
+        with np.errstate(over="ignore"):
+            are_finite = bool(np.isfinite(np.array(numbers, np.float32)).all())
+        if not are_finite:
             raise error(
                 "stencil-coefficient",
                 f"coefficients are {numbers}; not all are finite as float32",
@@ -94,6 +107,7 @@ class Stencil:
         rows, columns, depth = (*longest, 0)[:3]
         return rows, columns, depth
 
+    @takes_operands
     def applied(
         self, values: NDArray[Any], steps: int, before: NDArray[Any] | None = None
     ) -> NDArray[np.float64]:

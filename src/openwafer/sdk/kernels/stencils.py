@@ -116,6 +116,7 @@ class StencilPlan:
             return 2 * (rows + columns) + 1 + 6
         return max(rows, columns, 2 * depth + 1) + 10
 
+    @takes_operands
     def error_bound(
         self, values: NDArray[Any], steps: int, before: NDArray[Any] | None = None
     ) -> NDArray[np.float64]:
@@ -160,6 +161,7 @@ class StencilPlan:
         is_inside = (1 + relative) * (most + lost) <= float(np.finfo(given).max)
         return bound if is_inside else np.full_like(bound, np.inf)
 
+    @takes_operands
     def cycles(self, steps: int) -> int:
         """Predicted cycles of steps: those of an array just wider than the star, simulated here.
 

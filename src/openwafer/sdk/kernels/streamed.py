@@ -15,7 +15,7 @@ from openwafer.sdk.arch.pace import load_cycles, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import QUIET, Param
 from openwafer.sdk.fabric import Edge, Port, Side
-from openwafer.sdk.kernels.operands import check_finite, takes_operands
+from openwafer.sdk.kernels.operands import check_fields, check_finite, takes_operands
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_products,
@@ -70,6 +70,9 @@ class Streaming:
     fold: int | None = None
     num_ports: int = 1
     is_sorted: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import load_cycles
+from openwafer.sdk.kernels.operands import check_fields
 
 
 class Shape(StrEnum):
@@ -49,6 +50,7 @@ class Tree:
     group: int = 1
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.group < 1:
             raise error(
                 "kernel-tree", f"a group of {self.group} PEs", help="give a group of 1 PE or more"

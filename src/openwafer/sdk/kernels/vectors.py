@@ -138,6 +138,7 @@ class VectorPlan:
     def _taken(self, name: str, num_elements: int, *, takes_turns: bool = False) -> int:
         return operation_cycles(name, num_elements, self.arch, takes_turns=takes_turns)
 
+    @takes_operands
     def error_bound(
         self, x: NDArray[Any], y: NDArray[Any] | None = None, alpha: float = 1.0
     ) -> NDArray[np.float64]:
@@ -189,15 +190,29 @@ class VectorPlan:
         vectors = {"x": x} if y is None else {"x": x, "y": y}
         for name, values in vectors.items():
             check_operand(name, values, (self.length,), self.precision)
+        factor = self._factor(alpha)
         with compiled("vectors", self.arch, self.params).run(check=check) as run:
             for name, values in vectors.items():
                 parts = np.pad(values, (0, self.padding)).reshape(self.rows, self.columns, -1)
                 run[name] = np.pad(parts, [(0, 0), (0, 0), (self._front if name == "y" else 0, 0)])
-            run.launch("main", self.precision.given.type(alpha))
+            run.launch("main", factor)
             if self.sum:
                 return Result(run["total", 0, 0][:1].reshape(()), cycles_of(run, self.arch))
             parts = run["y"][..., self._front :] if self.operation.has_y else run["x"]
             return Result(parts.ravel()[: self.length].copy(), cycles_of(run, self.arch))
+
+    def _factor(self, alpha: float) -> Any:
+        """Alpha as an element, which is refused if it becomes infinite."""
+        with np.errstate(over="ignore"):
+            factor = self.precision.given.type(alpha)
+        if np.isinf(factor):
+            most = float(np.finfo(factor.dtype).max)
+            raise error(
+                "kernel-range",
+                f"alpha is {float(alpha):g}; elements are {factor.dtype}, which ends at {most:g}",
+                help="take a smaller one, and scale in two steps",
+            )
+        return factor
 
     @property
     def _front(self) -> int:
