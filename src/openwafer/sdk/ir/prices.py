@@ -81,7 +81,7 @@ def price(instruction: Instruction, generation: Generation, needed: int) -> Pric
         case "cast":
             return _cast(kind, instruction.type, timing)
         case "mul" if kind not in FLOATS:
-            cycles = words * _shifts_and_sums(instruction.args) or words**2
+            cycles = _product_cycles(words, instruction.args)
             return Price(cycles, cycles)
         case _ if kind in FLOATS:
             return Price(1, timing.float_latency)
@@ -117,18 +117,28 @@ def _math(name: str, timing: Timing) -> Price:
             return Price(timing.function_cycles, timing.function_cycles)
 
 
-def _shifts_and_sums(args: Sequence[Value]) -> int:
-    """Shifts and sums that a product with a constant of few bits becomes; 0 where it does not."""
+def _product_cycles(words: int, args: Sequence[Value]) -> int:
+    """Of integers, which may be a product with a constant."""
     factors = [
         arg.value for arg in args if isinstance(arg, Constant) and isinstance(arg.value, int)
     ]
-    if not factors or factors[0] == 0:
-        return 0
-    odd = abs(factors[0]) // (factors[0] & -factors[0])
-    is_shifted, num_bits = odd != abs(factors[0]), min(odd.bit_count(), (odd + 1).bit_count() + 1)
+    return constant_product_cycles(words, factors[0]) if factors else words**2
+
+
+def constant_product_cycles(words: int, factor: int) -> int:
+    """Of a product with a constant: shifts and sums of few bits, else the multiplier.
+
+    Args:
+        words: of the product.
+        factor: the constant.
+    """
+    if factor == 0:
+        return words**2
+    odd = abs(factor) // (factor & -factor)
+    is_shifted, num_bits = odd != abs(factor), min(odd.bit_count(), (odd + 1).bit_count() + 1)
     # The odd factor takes a shift and a sum for each bit but the first; what is even, one more.
     shifts = 2 * (num_bits - 1) + is_shifted
-    return shifts if shifts <= _MOST_SHIFTS else 0
+    return words * shifts if 0 < shifts <= _MOST_SHIFTS else words**2
 
 
 def _quotient_cycles(instruction: Instruction, timing: Timing) -> int:

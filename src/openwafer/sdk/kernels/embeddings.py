@@ -8,8 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.pace import (
+    ONE_TURN,
+    VectorShape,
+    drain_cycles,
+    load_cycles,
+    read_turns,
+    vector_cycles,
+)
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.ir.prices import constant_product_cycles
 from openwafer.sdk.kernels.operands import check_finite, takes_operands
 from openwafer.sdk.kernels.precision import Precision, bound_of_sums
 from openwafer.sdk.kernels.resting import (
@@ -31,10 +41,20 @@ _LAYER: Final = 7
 """Number in the program."""
 _NONE: Final = -1
 """Entry of a token that is padded."""
-_TOKEN_CYCLES: Final = 24
-"""Of a token's code beside its operation."""
-_SUM_CYCLES: Final = 10
-"""More of a token backward, fitted: its sum is read and written, its features lie apart."""
+_TOKEN_CYCLES: Final = 18
+"""Of a token's instructions, either way, without the product that finds its entry."""
+_PADDED_CYCLES: Final = (16, 10)
+"""Of those of a padded token, forward and backward."""
+_MOST_UNROLLED: Final = 4
+"""Tokens whose loop is written out."""
+_LOOP_CYCLES: Final = (7, 1)
+"""Of a loop that is none, around its turns and in each, beside what any loop takes."""
+_POINTERS: Final = (3, 1)
+"""Loads of pointers before tokens, and backward before the row's sums."""
+_FILL_CYCLES: Final = 2
+"""Of the instructions that set gradients to zero, without the product of their number."""
+_SUM_CYCLES: Final = 6
+"""Of those that make a descriptor of all gradients."""
 
 _MOST_TOKENS: Final = 124
 """Of a PE, as strides of descriptors have 8 bits."""
@@ -69,17 +89,51 @@ class EmbeddingPlan:
     @property
     def cycles(self) -> int:
         """Predicted cycles of the forward pass."""
-        of_token = self.at_rest.operation_cycles("fmovs", self.at_rest.features) + _TOKEN_CYCLES
-        return self.at_rest.begin_cycles + self.at_rest.tokens * of_token
+        timing, columns = GENERATIONS[self.at_rest.arch].timing, self.at_rest.grid.columns
+        moved, filled = (self._operation("fmovs", num_registers) for num_registers in (2, 1))
+        begins = LOOK_CYCLES + load_cycles(_POINTERS[0], timing.load_latency)
+        late = timing.hop_cycles * np.arange(columns)
+        return begins + int((self._of_tokens(moved, filled, _PADDED_CYCLES[0]) + late).max())
 
     @property
     def backward_cycles(self) -> int:
         """Predicted cycles of the backward pass."""
         at_rest, words = self.at_rest, self.most_entries * self.at_rest.features
-        of_token = at_rest.operation_cycles("fadds", at_rest.features)
-        of_token += _TOKEN_CYCLES + _SUM_CYCLES
-        taken = at_rest.tokens * of_token + at_rest.operation_cycles("fmovs", words)
-        return LOOK_CYCLES + taken + at_rest.row_cycles(words)
+        generation = GENERATIONS[at_rest.arch]
+        timing = generation.timing
+        taken = LOOK_CYCLES + sum(load_cycles(n, timing.load_latency) for n in _POINTERS)
+        taken += _FILL_CYCLES + constant_product_cycles(1, at_rest.features)
+        taken += vector_cycles(VECTOR_OPS["fmovs"], words, generation, VectorShape(num_registers=1))
+        taken += drain_cycles(timing.drain_cycles, timing.load_latency, reads_memory=False)
+        turns = read_turns(0, 2, 0, 2 * at_rest.tokens, timing.row_words, 0)
+        added = self._operation("fadds", 3, turns)
+        taken += _SUM_CYCLES
+        return at_rest.row_end(taken + self._of_tokens(added, 0, _PADDED_CYCLES[1]), words)
+
+    def _operation(self, name: str, num_registers: int, turns: int = ONE_TURN) -> int:
+        """Cycles of an operation on a token's features, which lie apart."""
+        shape = VectorShape((self.at_rest.tokens,), turns, num_registers=num_registers)
+        generation = GENERATIONS[self.at_rest.arch]
+        return vector_cycles(VECTOR_OPS[name], self.at_rest.features, generation, shape)
+
+    def _of_tokens(self, own: int, padded: int, of_padded: int) -> NDArray[np.int64]:
+        """Cycles of the tokens of each column of PEs, of which the last ones may be padded.
+
+        Args:
+            own: cycles of a token's operation.
+            padded: of a padded one's.
+            of_padded: of a padded one's instructions.
+        """
+        timing, tokens = GENERATIONS[self.at_rest.arch].timing, self.at_rest.tokens
+        # A label's load waits for the operation before, which a loop's turn is longer than.
+        around, turn, drain = 0, timing.load_latency - 1, timing.drain_cycles
+        if tokens > _MOST_UNROLLED:
+            around, drain = _LOOP_CYCLES[0], max(0, drain - timing.loop_cycles)
+            turn += _LOOP_CYCLES[1] + timing.loop_cycles
+        own += _TOKEN_CYCLES + constant_product_cycles(1, self.at_rest.features) + turn + drain
+        before = tokens * np.arange(self.at_rest.grid.columns)
+        counts = np.clip(self.at_rest.num_tokens - before, 0, tokens)
+        return around + counts * own + (tokens - counts) * (padded + of_padded + turn)
 
     def forward(self, table: NDArray[Any], labels: NDArray[Any], *, check: bool = False) -> Result:
         """Features of tokens on the simulated wafer: (features, tokens), bit for bit.

@@ -117,7 +117,8 @@ class NormPlan:
         taken = self._sums(1 + mean) + (1 + mean) * per_feature
         taken += 3 * self._of_all("fmuls") + 2 * self._of_all("fmuls", takes_turns=True)
         taken += self._of_all("fadds", takes_turns=True) + mean * self._of_all("fadds")
-        return LOOK_CYCLES + taken + at_rest.row_cycles(2 * at_rest.features)
+        ready = np.full(at_rest.grid.columns, LOOK_CYCLES + taken)
+        return at_rest.row_end(ready, 2 * at_rest.features)
 
     def _of_all(self, name: str, *, takes_turns: bool = False) -> int:
         at_rest = self.at_rest

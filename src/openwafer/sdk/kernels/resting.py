@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.pace import load_cycles
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.operands import check_finite
 from openwafer.sdk.kernels.precision import Precision
@@ -26,7 +27,6 @@ from openwafer.sdk.kernels.running import (
 )
 from openwafer.sdk.kernels.sparse_tiles import Dealing, in_turns
 from openwafer.sdk.kernels.trees import (
-    Shape,
     Tree,
     best_tree,
     broadcast_cycles,
@@ -46,6 +46,8 @@ EXPONENTIAL: Final = (
 """Operations of exponentials in ``<kernels/elementary>``."""
 INVERSE: Final = ("fmovs", "sub16", *3 * ("fmuls", "fsubs", "fmuls"))
 """Operations of inverses there."""
+_ROW_QUEUE: Final = 4
+"""Input queue of sums along a row, in ``layers_frame.csl``."""
 _WHOLE_ROWS: Final = ("fadds", "fsubs", "fnegs")
 """Operations whose beats update whole rows of memory."""
 LEAST_POWER: Final = 2.0**-125
@@ -210,14 +212,28 @@ class Resting:
         """Until the last column of PEs has begun and looked at the clock, of what no row sends."""
         return LOOK_CYCLES + start_delay(self.grid.columns, self.arch)
 
-    def row_cycles(self, num_words: int) -> int:
-        """Of sums of so many numbers along a row, which end at its first PE."""
-        columns, arch = self.grid.columns, self.arch
+    def row_end(self, ready: NDArray[np.int64], num_words: int) -> int:
+        """When sums of so many numbers along a row have ended, at its first PE.
+
+        They begin at the second one, come back by all of the row, and a PE adds its own when it is
+        ready. A queue of few words has room for the next one when the first has arrived.
+
+        Args:
+            ready: cycles of each column of PEs from its own begin.
+            num_words: of each PE.
+        """
+        columns, generation = self.grid.columns, GENERATIONS[self.arch]
         if columns == 1:
-            return 0
-        back = GENERATIONS[arch].timing.hop_cycles * (columns - 1)
-        around = Tree(Shape.CHAIN).cycles(columns, num_words, arch) + back
-        return round(transfer_cycles(REDUCE_CYCLES, arch) + around)
+            return int(ready[0])
+        timing = generation.timing
+        pace = max(1, timing.arrival_cycles / generation.input_queue_words[_ROW_QUEUE])
+        loaded = ready + DESCRIPTOR_CYCLES + load_cycles(2, timing.load_latency)
+        step, back = 2 * timing.ramp_cycles + 1, timing.hop_cycles * (columns - 1)
+        senders = np.arange(1, columns)
+        begins = loaded[1:] + timing.beat_cycles + timing.hop_cycles * senders
+        way = (step + timing.hop_cycles) * (columns - 1 - senders) + step + back
+        first = max(int((begins + way).max()), int(loaded[0]))
+        return round(first + pace * (num_words - 1) + timing.drain_cycles)
 
 
 def resting(
