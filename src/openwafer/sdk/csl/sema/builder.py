@@ -24,6 +24,9 @@ class FunctionBuilder:
         self._carriers: dict[int, str] = {}
         self._carried: dict[tuple[int, str], ir.Register] = {}
         self._slot_names = {slot.name for slot in function.slots}
+        # How many slots a hint has named.
+        self._num_slots: dict[str, int] = {}
+        self._entered: set[str] = set()
         self._num_blocks = 0
         self._from_integers: set[int] = set()
         self._homes: dict[int, tuple[Home, str]] = {}
@@ -36,9 +39,12 @@ class FunctionBuilder:
 
     def new_slot(self, hint: str, kind: ir.Type, num_words: int = 0) -> str:
         """Add a slot; with `num_words` one in memory."""
-        name, count = hint, 1
+        count = self._num_slots.get(hint, 0)
+        name = f"{hint}.{count}" if count else hint
         while name in self._slot_names:
-            name, count = f"{hint}.{count}", count + 1
+            count += 1
+            name = f"{hint}.{count}"
+        self._num_slots[hint] = count + 1
         self._slot_names.add(name)
         self.function.slots.append(ir.Slot(name, kind, num_words))
         return name
@@ -50,7 +56,8 @@ class FunctionBuilder:
 
     def enter(self, block: ir.Block) -> None:
         """Go on in `block`."""
-        if not any(block is known for known in self.function.blocks):
+        if block.label not in self._entered:
+            self._entered.add(block.label)
             self.function.blocks.append(block)
         self._block = block
 
@@ -61,8 +68,10 @@ class FunctionBuilder:
 
     def forget(self, first: ir.Block) -> None:
         """Throw away `first` and every block entered after it."""
-        at = next(i for i, block in enumerate(self.function.blocks) if block is first)
-        del self.function.blocks[at:]
+        last = None
+        while last is not first:
+            last = self.function.blocks.pop()
+            self._entered.discard(last.label)
         self._block = None
 
     def emit(
