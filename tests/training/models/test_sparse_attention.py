@@ -176,3 +176,49 @@ def test_a_model_that_sees_tokens_behind_is_refused() -> None:
     model = build(TransformersModel("bert", Task.MASKED_LM, config), 0)
     with pytest.raises(OpenwaferError, match="sees tokens behind, and sparse attention sees none"):
         model(torch.zeros(1, 16, dtype=torch.long))
+
+
+GROUPED = {**SIZES, **HEADS, "head_dim": 8}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "more", "told"),
+    [
+        ("gemma2", {}, r"Gemma2Attention bounds its scores by a tanh \(softcap\)"),
+        ("gpt_oss", {"num_local_experts": 2}, r"GptOssAttention has attention sinks.* \(s_aux\)"),
+    ],
+)
+def test_a_model_whose_scores_torch_has_no_kernel_for_is_refused(
+    architecture: str, more: dict[str, int], told: str
+) -> None:
+    config = {**GROUPED, **more, "attn_implementation": "sliding-8"}
+    model = build(TransformersModel(architecture, config=config), 0)
+    with pytest.raises(OpenwaferError, match=f"{told}, and sparse attention does not"):
+        model(torch.zeros(1, 16, dtype=torch.long))
+
+
+def test_a_model_that_could_bound_its_scores_and_does_not_is_served() -> None:
+    config = {**GROUPED, "attn_logit_softcapping": None}
+    ids = torch.randint(50, (2, 64), generator=torch.Generator().manual_seed(0))
+    dense, sparse = (
+        build(TransformersModel("gemma2", config={**config, **more}), 0).eval()(ids).logits
+        for more in ({}, {"attn_implementation": "sliding-99"})
+    )
+    torch.testing.assert_close(sparse, dense)
+
+
+@pytest.mark.parametrize("name", SEES)
+def test_a_sequence_without_tokens_is_refused(name: str) -> None:
+    query, key = drawn(4, 0)[:, :, :0], drawn(2, 1)[:, :, :0]
+    with pytest.raises(OpenwaferError, match=r"\(2, 4, 0, 8\) are of 0 tokens"):
+        sparse_attention(pattern_of(name), query, (key, key))
+
+
+def test_keys_that_heads_share_are_kept_as_they_are() -> None:
+    query, key, value = drawn(4, 0), drawn(1, 1), drawn(1, 2)
+    kept: set[int] = set()
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda one: kept.add(one.data_ptr()), Tensor.detach
+    ):
+        sparse_attention(pattern_of("blocks-16-2-1"), query, (key, value))
+    assert {key.data_ptr(), value.data_ptr()} < kept

@@ -12,16 +12,26 @@ Shapes: B batch, H heads of queries, G heads of keys, Q queries, N keys, K size 
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 
-from openwafer.diagnostics import error
+from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.models.attention_in_parts import AttentionInParts
 from openwafer.training.models.attention_pattern import Pattern, pattern_of
+
+CHANGES_SCORES: Final = {
+    "softcap": "bounds its scores by a tanh",
+    "s_aux": "has attention sinks, a score of each head that no key has",
+    "sinks": "has attention sinks, keys and values that no token has",
+    "position_bias": "adds a bias to its scores",
+    "indices": "chooses the keys of each query itself",
+    "block_indices": "chooses the keys of each query itself",
+}
+"""Options of attentions of the library that change the result, and that torch's kernels lack."""
 
 
 def register_sparse_attention(name: str) -> str:
@@ -56,13 +66,12 @@ class _Attention:
         attention_mask: Tensor | None,
         **options: Any,
     ) -> tuple[Tensor, None]:
+        for option, does in CHANGES_SCORES.items():
+            if options.get(option) is not None:
+                raise _refused(module, f"{does} ({option})", "does not")
         is_causal = options.get("is_causal")
         if not (getattr(module, "is_causal", True) if is_causal is None else is_causal):
-            raise error(
-                "attention-pattern",
-                f"{type(module).__name__} sees tokens behind, and sparse attention sees none",
-                help="leave attn_implementation out for this model",
-            )
+            raise _refused(module, "sees tokens behind", "sees none")
         if attention_mask is not None and attention_mask.dtype is not torch.bool:
             attention_mask = attention_mask == 0
         out_BHQK = sparse_attention(
@@ -74,6 +83,14 @@ class _Attention:
             scale=options.get("scaling"),
         )
         return out_BHQK.transpose(1, 2).contiguous(), None
+
+
+def _refused(module: nn.Module, does: str, not_so: str) -> OpenwaferError:
+    return error(
+        "attention-pattern",
+        f"{type(module).__name__} {does}, and sparse attention {not_so}",
+        help="leave attn_implementation out for this model",
+    )
 
 
 def sparse_attention(
@@ -92,7 +109,17 @@ def sparse_attention(
         mask_BHQN: keys that a query may see besides, or ``None`` for all; 1 for B or H holds for
             all of them.
         options: of torch's ``scaled_dot_product_attention``.
+
+    Raises:
+        OpenwaferError: ``attention-empty``, where there is no query.
     """
+    if query_BHQK.shape[2] == 0:
+        raise error(
+            "attention-empty",
+            f"the queries {tuple(query_BHQK.shape)} are of 0 tokens, and attention is of one or "
+            "more",
+            help="leave batches without tokens out",
+        )
     if mask_BHQN is None and _is_for_parts(query_BHQK, key_value, options.get("dropout_p", 0.0)):
         return _in_parts(pattern, query_BHQK, key_value, options.get("scale"))
     num_keys, size = key_value[0].shape[2], pattern.block
@@ -142,12 +169,14 @@ def _in_parts(
     key_value: tuple[Tensor, Tensor],
     scale: float | None,
 ) -> Tensor:
+    key, value = map(_flat, key_value)
     num_shared = query_BHQK.shape[1] // key_value[0].shape[1]
-    keys, values = (
-        one if num_shared == 1 else one.repeat_interleave(num_shared, 1) for one in key_value
-    )
-    flat = map(_flat, (query_BHQK, keys, values))
-    out: Tensor = AttentionInParts.apply(*flat, pattern, scale)  # type: ignore[no-untyped-call]
+    # Keys are shared by heads side by side; a call for each of these copies none of them.
+    made = [
+        AttentionInParts.apply(_flat(query), key, value, pattern, scale)  # type: ignore[no-untyped-call]
+        for query in (query_BHQK[:, first::num_shared] for first in range(num_shared))
+    ]
+    out: Tensor = made[0] if num_shared == 1 else torch.stack(made, 1)
     return out.view_as(query_BHQK)
 
 
