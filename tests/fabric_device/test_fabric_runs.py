@@ -12,12 +12,13 @@ from rich.console import Console
 
 from openwafer.config import InvalidFieldError
 from openwafer.diagnostics import OpenwaferError
+from openwafer.training.data.tokenizer import load_tokenizer
 from openwafer.training.metrics import load_run
 from openwafer.training.metrics.fabric_report import PASSES
 from openwafer.training.metrics.report import write_report
 from openwafer.training.models import GptConfig
 from openwafer.training.plan_record import Activations, Mode
-from openwafer.training.session import RunConfig, Session, TrainResult
+from openwafer.training.session import RunConfig, Sampling, Session, TrainResult
 from openwafer.training.session.config_sections import (
     BatchConfig,
     CheckpointConfig,
@@ -36,11 +37,13 @@ from tests.training.kill.killed_runs import (
     run_to_the_end,
 )
 from tests.training.session.follower_pool import FollowerPool
+from tests.training.session.tiny_model import TinyModel
 from tests.training.session.tiny_runs import (
     TinyData,
     make_tiny_data,
     quiet,
     saved_arrays,
+    saved_parameters,
     tiny_config,
     train_quietly,
 )
@@ -116,6 +119,22 @@ def test_a_run_on_the_fabric_has_the_weights_of_one_on_the_cpu(
     assert kept is not None
     assert kept.cycles_of("head", "delta") > 0
     assert "Cycles on the wafer" in write_report(tmp_path / "a/tiny").read_text()
+
+
+def test_texts_and_scores_of_a_run_on_the_fabric_are_those_of_its_weights(
+    data: TinyData, tmp_path: Path
+) -> None:
+    result = train_quietly(config_of(data, tmp_path, steps=1))
+    session = Session(result.folder, console=quiet(), trusts_code=True)
+    [text] = session.generate_all(["3 squared"], Sampling(4, temperature=0.0)).texts
+    model, tokenizer = TinyModel().eval(), load_tokenizer(result.folder)
+    model.load_state_dict(saved_parameters(result))
+    tokens = before = tokenizer.encode("3 squared")
+    for _ in range(4):
+        logits = model(torch.tensor([tokens]))["logits"]
+        tokens = [*tokens, int(logits[0, -1].argmax())]
+    assert text == tokenizer.decode(tokens[-4:])
+    assert session.score([(before, tokens[-4:])])[0].is_greedy
 
 
 @pytest.mark.slow

@@ -317,6 +317,14 @@ class RunConfig:
         return None if self.streaming.device == FABRIC else self.precision.autocast_dtype
 
     @property
+    def off_the_fabric(self) -> Self:
+        """The run as torch computes it in host memory, in f32, if a fabric is its device."""
+        if self.streaming.device != FABRIC:
+            return self
+        streaming = replace(self.streaming, device="cpu")
+        return replace(self, streaming=streaming, fabric=FabricOptions(), precision=Precision.FP32)
+
+    @property
     def tokens_of_piece(self) -> int:
         """Tokens of a micro-batch."""
         return self.batch.samples_of_piece * self.batch.sequence_length

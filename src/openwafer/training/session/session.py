@@ -233,7 +233,7 @@ class Session:
         chosen = None if checkpoint is None else path_of(checkpoint, "checkpoint")
 
         def read(saved: SavedRun) -> list[Score]:
-            with self._opened_to_read(saved) as opened:
+            with self._opened_for_texts(saved) as opened:
                 return score(opened, continuations)
 
         return self._read(read, chosen)
@@ -256,7 +256,7 @@ class Session:
         chosen = None if checkpoint is None else path_of(checkpoint, "checkpoint")
 
         def read(saved: SavedRun) -> GeneratedTexts:
-            with self._opened_to_read(saved) as opened, self._console.status("") as status:
+            with self._opened_for_texts(saved) as opened, self._console.status("") as status:
                 return generate(opened, prompts, sampling, status.update)
 
         return self._read(read, chosen)
@@ -323,11 +323,17 @@ class Session:
             with being_read(chosen):
                 return read(from_checkpoint(chosen))
 
+    def _opened_for_texts(self, saved: SavedRun) -> AbstractContextManager[OpenedModel]:
+        """The same for texts of any length, and one token behind others, which no fabric takes."""
+        return self._opened_to_read(saved, self._kept_config().off_the_fabric)
+
     @contextmanager
-    def _opened_to_read(self, saved: SavedRun) -> Iterator[OpenedModel]:
+    def _opened_to_read(
+        self, saved: SavedRun, config: RunConfig | None = None
+    ) -> Iterator[OpenedModel]:
         """The model of a saved step, its preparation shown while it lasts."""
         # Whoever reads is alone, however many systems train.
-        config = replace(self._kept_config(), systems=1)
+        config = replace(config or self._kept_config(), systems=1)
         with ExitStack() as stack:
             stack.enter_context(multiplying(config.matmul_precision))
             with self._console.status("") as status:
