@@ -69,6 +69,13 @@ def test_prefix_sums_of_all_lengths_take_what_their_plan_says(
     assert abs(check_scan(plan, 1) - plan.cycles) <= 0.1 * plan.cycles
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["wse2", "wse3"])
+def test_prefix_sums_of_a_wide_row_take_what_their_plan_says(arch: str) -> None:
+    plan = kernels.plan_scan(192, (1, 48), arch=arch)
+    assert abs(check_scan(plan, 1) - plan.cycles) <= 0.1 * plan.cycles
+
+
 def test_whole_numbers_are_summed_without_an_error() -> None:
     values = np.arange(70, dtype=np.float32)
     assert np.array_equal(kernels.scan(values, (2, 3), arch="wse2").values, np.cumsum(values))

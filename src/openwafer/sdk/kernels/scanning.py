@@ -34,6 +34,7 @@ from openwafer.sdk.kernels.running import (
     known_arch,
     transfer_cycles,
 )
+from openwafer.sdk.kernels.trees import start_delay
 
 _SUM_CYCLES: Final = 16
 """Around an operation on an element of each chunk."""
@@ -114,12 +115,13 @@ class ScanPlan:
     def _ways_cycles(self) -> int:
         """Of sums along rows and the last column, and back along rows."""
         timing = GENERATIONS[self.arch].timing
-        taken, way = 0, 2 * timing.ramp_cycles + 1
-        for num_pes in (self.columns, self.rows):
+        # A row's sums end in the column that begins last; to it numbers come as if without a way.
+        taken, way = start_delay(self.columns, self.arch), 2 * timing.ramp_cycles + 1
+        for num_pes, hop in ((self.columns, 0), (self.rows, timing.hop_cycles)):
             if num_pes > 1:
                 taken += transfer_cycles(_SCAN_CYCLES, self.arch) + way
-                # Numbers come hop by hop, and each addition waits for the one before.
-                taken += max(timing.float_latency, timing.hop_cycles) * (num_pes - 1)
+                # Numbers come hop by hop, and are added one a cycle.
+                taken += max(1, hop) * (num_pes - 1)
         if self.rows > 1:
             taken += transfer_cycles(BROADCAST_CYCLES, self.arch) + way
             taken += timing.hop_cycles * (self.columns - 1)
