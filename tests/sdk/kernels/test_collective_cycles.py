@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -65,15 +66,27 @@ def test_a_sum_takes_what_the_model_says(tree: Tree, arch: str) -> None:
     assert_close((16, 1), 48, arch, tree)
 
 
-# The last sender's command ends behind the sum.
+# Behind the sum come the last sender's command and task. Words wait for commands of PEs on the way,
+# for one PE's two operations, and for room in front of the last sender.
 @pytest.mark.parametrize(
-    ("tree", "num_pes", "length"),
-    [(Tree(Shape.TREE), 8, 1), (Tree(Shape.TREE), 3, 4), (Tree(Shape.STAR), 5, 1)],
+    ("tree", "arch", "size", "length"),
+    [
+        (Tree(Shape.STAR), "wse2", (5, 1), 1),
+        (Tree(Shape.TREE), "wse3", (9, 1), 1),
+        (Tree(Shape.TREE), "wse3", (3, 1), 16),
+        (Tree(Shape.TWO_PHASE, 4), "wse2", (1, 5), 1),
+        (Tree(Shape.TWO_PHASE, 3), "wse3", (1, 8), 1),
+    ],
 )
 def test_short_sums_take_exactly_what_their_instructions_and_words_say(
-    tree: Tree, num_pes: int, length: int
+    tree: Tree, arch: str, size: tuple[int, int], length: int
 ) -> None:
-    plan = kernels.plan_collective("reduce", (num_pes, 1), length, arch="wse2", tree=tree)
+    plan = kernels.plan_collective("reduce", size, length, arch=arch, tree=tree)
+    assert measured(plan) == plan.cycles
+
+
+def test_all_pes_have_a_short_sum_as_soon_as_its_last_sender_is_ready_for_it() -> None:
+    plan = kernels.plan_collective("all-reduce", (3, 1), 1, tree=Tree(Shape.STAR))
     assert measured(plan) == plan.cycles
 
 
@@ -146,6 +159,29 @@ def test_collectives_on_lines_take_what_the_model_says(
     assert measured(plan) == pytest.approx(plan.cycles, rel=0.1)
 
 
+SHORT = tuple(Tree(Shape.TWO_PHASE, group) for group in (2, 3, 4, 6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "tree", "arch", "num_pes", "length", "is_row"),
+    pairs(
+        (Collective.REDUCE, Collective.ALL_REDUCE),
+        (*TREES[:3], *SHORT),
+        list(Arch),
+        range(2, 13),
+        (1, 2, 3, 5, 8, 16, 24, 32),
+        (False, True),
+    ),
+)
+def test_sums_on_short_lines_take_what_the_model_says(
+    what: Collective, tree: Tree, arch: Arch, num_pes: int, length: int, is_row: bool
+) -> None:
+    size = (1, num_pes) if is_row else (num_pes, 1)
+    plan = kernels.plan_collective(what, size, length, arch=arch, tree=tree)
+    assert measured(plan) == pytest.approx(plan.cycles, rel=0.1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("arch", "size", "length"), pairs(list(Arch), LINES[:4], LENGTHS))
 def test_the_trees_that_the_model_chooses_are_near_the_best_ones(
@@ -208,3 +244,10 @@ def test_two_phases_with_one_group_or_groups_of_one_are_a_chain(group: int) -> N
 def test_more_words_go_by_star_by_tree_in_two_phases_and_by_chain() -> None:
     shapes = [best_tree(64, n, n, Arch.WSE2).shape for n in (1, 10, 100, 4000)]
     assert shapes == [Shape.STAR, Shape.TREE, Shape.TWO_PHASE, Shape.CHAIN]
+
+
+@pytest.mark.parametrize(("slack", "shape"), [(inf, Shape.STAR), (0, Shape.CHAIN)])
+def test_a_tree_is_chosen_by_its_last_sender_where_something_waits_for_it(
+    slack: float, shape: Shape
+) -> None:
+    assert best_tree(3, 1, 1, Arch.WSE3, slack=slack).shape is shape

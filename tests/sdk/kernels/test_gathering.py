@@ -61,6 +61,14 @@ def test_values_take_the_cycles_of_the_published_model(
     assert abs(cycles - plan.cycles) <= 0.1 * plan.cycles
 
 
+@pytest.mark.parametrize(("size", "length"), [((1, 3), 1), ((2, 1), 1)])
+def test_few_values_take_exactly_what_instructions_and_words_say(
+    size: tuple[int, int], length: int
+) -> None:
+    plan = kernels.plan_gather(size, length, is_scatter=False)
+    assert plan.run(np.ones((*size, length), np.float32)).cycles == plan.cycles
+
+
 def test_both_ways_are_the_identity_of_arrays() -> None:
     values = np.arange(30, dtype=np.float16).reshape(2, 3, 5)
     moves = kernels.gather(values, arch="wse2"), kernels.scatter(values.astype(np.float32)[:, :2])

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.arch.pace import VectorShape, vector_cycles
+from openwafer.sdk.arch.pace import VectorShape, load_cycles, vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.operands import check_numbers, moves_operands, takes_operands
@@ -127,14 +128,13 @@ class CollectivePlan:
         if self.column_tree:
             phases.append(sending + self.column_tree.cycles(self.rows, words, arch))
         if self.collective.has_broadcast:
-            phases.append(transfer_cycles(BROADCAST_CYCLES, arch))
-            phases.append(broadcast_cycles(self.rows, self.columns, words, arch))
-        elif self.column_tree:
-            phases.append(self.column_tree.command_cycles(self.rows, words, arch))
+            phases.append(_back_cycles(self.rows, self.columns, words, arch))
+        late = 0.0
+        if self.column_tree:
+            late = self.column_tree.command_cycles(self.rows, words, arch)
         elif self.row_tree:
-            phases.append(
-                self.row_tree.command_cycles(self.columns, words, arch, is_staggered=True)
-            )
+            late = self.row_tree.command_cycles(self.columns, words, arch, is_staggered=True)
+        phases.append(max(0, late - _slack(self.collective, self.rows, self.columns, words, arch)))
         return round(sum(phases))
 
     @property
@@ -228,11 +228,16 @@ def plan_collective(
     padding = -length % numbers.in_wavelet
     padded = length + padding
 
+    words = padded // numbers.in_wavelet
+
     def chosen(num_pes: int, *, is_row: bool) -> Tree | None:
         if not kind.has_sum or num_pes == 1:
             return None
-        words = padded // numbers.in_wavelet
-        taken = tree or best_tree(num_pes, padded, words, generation, is_staggered=is_row)
+        is_last = not is_row or rows == 1
+        slack = _slack(kind, rows, columns, words, generation) if is_last else inf
+        taken = tree or best_tree(
+            num_pes, padded, words, generation, is_staggered=is_row, slack=slack
+        )
         _check_operation(taken, num_pes, padded)
         return taken
 
@@ -319,6 +324,24 @@ def _summed(
     rows, columns, length = values.shape
     plan = plan_collective(kind, (rows, columns), length, arch=arch, precision=numbers, tree=tree)
     return plan.run(values)
+
+
+def _back_cycles(rows: int, columns: int, num_words: int, arch: Arch) -> float:
+    """Cycles from the sum at the root until all PEs have it."""
+    way = broadcast_cycles(rows, columns, num_words, arch)
+    return transfer_cycles(BROADCAST_CYCLES, arch) + way
+
+
+def _slack(kind: Collective, rows: int, columns: int, num_words: int, arch: Arch) -> float:
+    """Cycles behind the sum in which nothing waits for its last sender.
+
+    A way back takes longer than a PE's task that waits for it, and what a further one waits.
+    """
+    if not kind.has_broadcast:
+        return 0
+    timing = GENERATIONS[arch].timing
+    waiting = BROADCAST_CYCLES + load_cycles(2, timing.load_latency) + 1 + timing.switch_cycles
+    return _back_cycles(rows, columns, num_words, arch) - waiting
 
 
 def _check_operation(tree: Tree, num_pes: int, length: int) -> None:

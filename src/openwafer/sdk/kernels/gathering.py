@@ -76,6 +76,10 @@ class GatherPlan:
                 instructions = BROADCAST_CYCLES if self.is_scatter else REDUCE_CYCLES
                 taken += transfer_cycles(instructions, self.arch)
                 taken += self._line_cycles(num_pes, num_words, is_row=is_row)
+        if not self.is_scatter:
+            # What the last sender sends behind its values is waited for, too.
+            num_pes, num_words, is_row = lines[self.rows > 1]
+            taken += _STAR.command_cycles(num_pes, num_words, self.arch, is_staggered=is_row)
         return round(taken)
 
     def _line_cycles(self, num_pes: int, num_words: int, *, is_row: bool) -> float:

@@ -544,7 +544,9 @@ def plan_tlr_mvm(
     if tree is None:
         sums = plan.tile[0] * plan.tiles[0] * (1 + a.is_complex)
         words = sums // numbers.in_wavelet
-        plan = replace(plan, tree=best_tree(size[1], sums, words, generation, is_staggered=True))
+        plan = replace(
+            plan, tree=best_tree(size[1], sums, words, generation, is_staggered=True, slack=0)
+        )
     down, along = plan.tiles
     most = int(plan.ranks.sum((2, 3)).max())
     check_memory(plan.memory_bytes, f"a PE with {down} x {along} tiles of {most} ranks together")

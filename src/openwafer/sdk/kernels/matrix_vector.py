@@ -225,7 +225,7 @@ def _planned(
     parts = size if along == "columns" else size[::-1]
     rows, columns = map(tile_length, shape, parts, tile_multiples(precision))
     words, is_staggered = rows // precision.in_wavelet, along == "columns"
-    best = tree or best_tree(parts[1], rows, words, arch, is_staggered=is_staggered)
+    best = tree or best_tree(parts[1], rows, words, arch, is_staggered=is_staggered, slack=0)
     return GemvPlan(shape, *size, along, (rows, columns), arch, precision, best)
 
 

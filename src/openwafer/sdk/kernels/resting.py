@@ -18,7 +18,6 @@ from openwafer.sdk.kernels.running import (
     CODE_BYTES,
     DESCRIPTOR_CYCLES,
     LOOK_CYCLES,
-    REDUCE_CYCLES,
     check_memory,
     check_operand,
     check_rectangle,
@@ -50,6 +49,8 @@ _ROW_QUEUE: Final = 4
 """Input queue of sums along a row, in ``layers_frame.csl``."""
 _WHOLE_ROWS: Final = ("fadds", "fsubs", "fnegs")
 """Operations whose beats update whole rows of memory."""
+_ADD_CYCLES: Final = 2
+"""Counted of the instructions of ``add`` of ``<kernels/reduce/pe>`` until a PE sends."""
 LEAST_POWER: Final = 2.0**-125
 """More than exponentials that ``<kernels/elementary>`` takes of -87."""
 
@@ -203,8 +204,8 @@ class Resting:
         if not self.tree:
             return 0
         rows, arch = self.grid.rows, self.arch
-        there = transfer_cycles(REDUCE_CYCLES, arch) + self.tree.cycles(rows, num_words, arch)
-        back = transfer_cycles(REDUCE_CYCLES, arch) + broadcast_cycles(rows, 1, num_words, arch)
+        there = transfer_cycles(_ADD_CYCLES, arch) + self.tree.cycles(rows, num_words, arch)
+        back = transfer_cycles(_ADD_CYCLES, arch) + broadcast_cycles(rows, 1, num_words, arch)
         return round(there + back)
 
     @property

@@ -40,7 +40,7 @@ DESCRIPTOR_CYCLES: Final = 5
 """Of the instructions that make a descriptor of an address which is known when they run."""
 ROWS_APART: Final = 4
 """Elements of 32 bits so far apart, or a multiple, are read in turns: two rows of memory."""
-REDUCE_CYCLES: Final = 2
+REDUCE_CYCLES: Final = 0
 """Of the instructions of ``<kernels/reduce/pe>`` until a PE sends its own values."""
 BROADCAST_CYCLES: Final = DESCRIPTOR_CYCLES
 """Of the instructions of ``<kernels/broadcast/pe>`` until the root sends."""

@@ -225,7 +225,7 @@ def plan_spmv(
     rows, columns = tile_of(tiles, numbers)
     sums = rows * row_length(num_vectors, numbers)
     words = sums // numbers.in_wavelet
-    best = tree or best_tree(size[1], sums, words, generation, is_staggered=True)
+    best = tree or best_tree(size[1], sums, words, generation, is_staggered=True, slack=0)
     plans = [
         SpmvPlan(
             *(a.shape, *size, (rows, columns), tiles.most, width, tiles.most_groups(width)),

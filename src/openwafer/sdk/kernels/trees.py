@@ -10,12 +10,14 @@ longer, the farthest PE's message may be what the sum waits for.
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from math import ceil
+from math import ceil, inf
 from typing import Final, NamedTuple
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import load_cycles
+from openwafer.sdk.arch.timing import Timing
+from openwafer.sdk.fabric.words import CHANNEL_DEPTH
 from openwafer.sdk.kernels.operands import check_fields
 
 
@@ -35,6 +37,16 @@ class Shape(StrEnum):
 
 MAX_ELEMENTS: Final = 65_535
 """Of one vector operation."""
+
+
+_READY: Final = 1
+"""Cycles that a PE which adds begins later than one that only sends: of a register more."""
+_TURN: Final = 1
+"""Cycles between two messages, of the wavelet that turns the switch for the second one."""
+_COMMANDED: Final = 3
+"""Additions, at least, between the first PE and one on whose command messages have to wait."""
+_QUEUE: Final = 3
+"""The output queue that sums are sent by."""
 
 
 @dataclass(frozen=True)
@@ -80,24 +92,12 @@ class Tree:
         """
         if num_pes == 1:
             return 0
+        last = _last_message(self, num_pes, _line(num_words, arch, is_staggered), is_first=True)
+        # The task behind the sum begins no sooner than the one before lets it, which ends as it
+        # has issued the first PE's operation.
         timing = GENERATIONS[arch].timing
-        hop = 0 if is_staggered else timing.hop_cycles
-        step = 2 * timing.ramp_cycles + 1
-        distance = hop * (num_pes - 1)
-        match self.shape:
-            case Shape.STAR:
-                # Behind the message of a PE come those of all that are farther: the nearest one's
-                # has least way and most words behind it, the farthest one's most way and none.
-                return max(hop + num_words * (num_pes - 1), distance + num_words) + step
-            case Shape.CHAIN:
-                return num_words + distance + step * (num_pes - 1)
-            case Shape.TREE:
-                line = _line(num_words, hop, arch)
-                return _last_message(num_pes, line, is_first=True).begin + num_words
-            case Shape.TWO_PHASE:
-                # Of one group, or of groups of one PE, there is only one phase.
-                phases = (min(self.group, num_pes) > 1) + (self.group < num_pes)
-                return phases * num_words + distance + step * self.num_additions(num_pes)
+        least = timing.switch_cycles - timing.beat_cycles - timing.task_cycles + 3
+        return max(last.begin + num_words, least)
 
     def command_cycles(
         self, num_pes: int, num_words: int, arch: Arch, *, is_staggered: bool = False
@@ -111,24 +111,29 @@ class Tree:
         distance = self._last_child(num_pes)
         if distance == 1:
             return 0
-        timing = GENERATIONS[arch].timing
-        hop = 0 if is_staggered else timing.hop_cycles
-        there = self.cycles(num_pes, num_words, arch, is_staggered=is_staggered) - 1
-        match self.shape:
-            case Shape.STAR:
-                own = _Message(0, 0)
-            case Shape.TREE:
-                line = _line(num_words, hop, arch)
-                own = _last_message(num_pes - distance, line)
-            case _:
-                first = there - num_words + 1 - hop * distance - 2 * timing.ramp_cycles - 1
-                own = _Message(first, -timing.switch_cycles)
-        # A task begins no sooner than the one before lets it, whose last instruction issued words.
-        issued = own.ready - timing.beat_cycles + 1
-        sent = max(own.begin + num_words - 1 + timing.task_cycles, issued + timing.switch_cycles)
+        timing, line = GENERATIONS[arch].timing, _line(num_words, arch, is_staggered)
+        there = _last_message(self, num_pes, line, is_first=True).begin + num_words - 1
+        own = _last_message(self, num_pes - distance, line)
+        last = own.begin + num_words - 1
+        # Words that have no room on the way wait in the sender until others have been taken.
+        room = GENERATIONS[arch].output_queue_words[_QUEUE]
+        if num_words > room + CHANNEL_DEPTH * self._num_waiting(distance):
+            way = timing.arrival_cycles + line.hop * distance - timing.hop_cycles
+            last = max(last, there - way - room - CHANNEL_DEPTH + 1 + timing.place_known_cycles)
+        sent = line.sent(last, own.ready)
         done = sent + load_cycles(2, timing.load_latency) + 1 + timing.switch_cycles
         sooner = timing.hop_cycles * distance if is_staggered else 0
         return max(0, done - sooner - there - timing.task_cycles)
+
+    def _num_waiting(self, distance: int) -> int:
+        """PEs whose routers hold the last child's message until the PEs before have sent."""
+        match self.shape:
+            case Shape.STAR:
+                return 1
+            case Shape.TREE:
+                return distance // 2
+            case _:
+                return distance - 1
 
     def _last_child(self, num_pes: int) -> int:
         """Position of the PE whose message the first one takes last."""
@@ -148,13 +153,35 @@ class Tree:
 
 
 class _Line(NamedTuple):
-    """Of a line: wavelets of a message, and cycles of a hop, of a PE that adds on the way, and
-    from a PE's last word of one operation to its first one of the next."""
+    """A line's messages: wavelets of each, cycles of a hop, and the generation's timing."""
 
     words: int
     hop: int
-    step: int
-    again: int
+    timing: Timing
+
+    def comes(self, begin: float, distance: int) -> float:
+        """When a message is added that begins so many PEs away."""
+        return begin + self.hop * distance + 2 * self.timing.ramp_cycles + 1
+
+    @property
+    def again(self) -> int:
+        """Cycles from behind a PE's last word of one operation to its first one of the next."""
+        return load_cycles(3, self.timing.load_latency)
+
+    def sent(self, last: float, ready: float) -> float:
+        """When the task begins that sends a command behind a PE's last word.
+
+        It begins no sooner than the task before lets it, whose last instruction issued the words.
+        """
+        issued = ready - self.timing.beat_cycles + 1
+        return max(last + self.timing.task_cycles, issued + self.timing.switch_cycles)
+
+    def passes(self, own: "_Message", distance: int) -> float:
+        """When a message is added that waits for the command of a PE which is so far away."""
+        timing = self.timing
+        sent = self.sent(own.begin + self.words - 1, own.ready)
+        command = sent + load_cycles(2, timing.load_latency) + timing.beat_cycles
+        return self.comes(command, distance) + _TURN
 
 
 class _Message(NamedTuple):
@@ -164,33 +191,101 @@ class _Message(NamedTuple):
     ready: float
 
 
-def _line(num_words: int, hop: int, arch: Arch) -> _Line:
+def _line(num_words: int, arch: Arch, is_staggered: bool) -> _Line:
     timing = GENERATIONS[arch].timing
-    again = load_cycles(3, timing.load_latency) + timing.beat_cycles - 1
-    return _Line(num_words, hop, 2 * timing.ramp_cycles + 1, again)
+    return _Line(num_words, 0 if is_staggered else timing.hop_cycles, timing)
+
+
+def _last_message(tree: Tree, num_pes: int, line: _Line, *, is_first: bool = False) -> _Message:
+    """The last message that the first of some PEs takes, behind one that sends at once.
+
+    Times are those since a PE without others has sent its first word.
+    """
+    if num_pes == 1:
+        return _Message(0, 0)
+    match tree.shape:
+        case Shape.STAR:
+            # Behind the message of a PE come those of all that are farther: the nearest one's
+            # has least way and most words behind it, the farthest one's most way and none.
+            behind = line.words * (num_pes - 2) + (_TURN if num_pes > 2 else 0)
+            begin = max(line.comes(behind, 1), line.comes(0, num_pes - 1))
+            return _Message(begin, _READY)
+        case Shape.CHAIN:
+            return _Message(line.comes(0, 1) * (num_pes - 1), _READY)
+        case Shape.TREE:
+            return _last_of_halves(num_pes, line, is_first=is_first)
+        case Shape.TWO_PHASE:
+            return _last_of_groups(num_pes, tree.group, line, is_first=is_first)
+
+
+def _last_of_groups(num_pes: int, group: int, line: _Line, *, is_first: bool) -> _Message:
+    """Of chains of PEs, of whose first ones another chain is made."""
+    chain, num_others = line.comes(0, 1), ceil(num_pes / group) - 1
+    if num_others == 0 or group == 1:
+        return _Message(chain * (num_pes - 1), _READY)
+    # Two messages of a first PE: the chain's, and behind it that of the next first one.
+    free = chain * (group - 1) + line.words
+    opened = _opened_in_chain(group, line)
+    begin, ready = chain * (num_pes - num_others * group - 1), free + line.again
+    if num_others > 1:
+        begin = max(line.comes(begin, group), ready, opened)
+        begin += (num_others - 2) * line.comes(0, group)
+    ready = free + _TURN if is_first else ready
+    return _Message(max(line.comes(begin, group), ready, opened), ready)
+
+
+def _opened_in_chain(group: int, line: _Line) -> float:
+    """When the next group's message can come past a chain, which uses its color every other PE."""
+    if group <= _COMMANDED:
+        return 0
+    num_behind = group - 1 - _COMMANDED
+    own = _Message(line.comes(0, 1) * num_behind, _READY if num_behind else 0)
+    return line.passes(own, _COMMANDED)
 
 
 @lru_cache(maxsize=4096)
-def _last_message(num_pes: int, line: _Line, *, is_first: bool = False) -> _Message:
-    """The last message that the first of some PEs takes which add up by halves.
+def _last_of_halves(num_pes: int, line: _Line, *, is_first: bool = False) -> _Message:
+    """Of PEs that add up by halves.
 
-    It takes messages one after another, of 1, 2, 4 and so on PEs, each when it comes. The first PE
-    of the line has one operation for all of them; another one has a second one for the last
-    message, which it sends on as it comes.
+    The first one takes messages one after another, of 1, 2, 4 and so on PEs, each when it comes.
+    The first PE of the line has one operation for all of them; another one has a second one for
+    the last message, which it sends on as it comes.
     """
-    last, free = _Message(0, 0), 0.0
+    if num_pes == 1:
+        return _Message(0, 0)
+    last, ready = _Message(0, 0), float(_READY)
     for distance in (1 << bit for bit in range((num_pes - 1).bit_length())):
-        others = min(distance, num_pes - distance)
-        comes = _last_message(others, line).begin + line.hop * distance + line.step
-        is_another = not is_first and distance > 1 and 2 * distance >= num_pes
-        ready = free + line.again * is_another
+        own = _last_of_halves(min(distance, num_pes - distance), line)
+        if not is_first and distance > 1 and 2 * distance >= num_pes:
+            ready += line.again - _TURN
+        comes = max(line.comes(own.begin, distance), _opened_by_halves(distance, line))
         last = _Message(max(comes, ready), ready)
-        free = last.begin + line.words
+        ready = last.begin + line.words + _TURN
     return last
 
 
+@lru_cache(maxsize=4096)
+def _opened_by_halves(distance: int, line: _Line) -> float:
+    """When the message of a PE can come past all others, those of which use its color.
+
+    They do so at an odd depth, and the last one of several that send to a PE does it by a command.
+    """
+    opened = 0.0
+    for position in range(distance):
+        size = position & -position
+        if position.bit_count() >= _COMMANDED and position.bit_count() % 2 and position & 2 * size:
+            opened = max(opened, line.passes(_last_of_halves(size, line), position))
+    return opened
+
+
 def best_tree(
-    num_pes: int, length: int, num_words: int, arch: Arch, *, is_staggered: bool = False
+    num_pes: int,
+    length: int,
+    num_words: int,
+    arch: Arch,
+    *,
+    is_staggered: bool = False,
+    slack: float = inf,
 ) -> Tree:
     """The tree of the fewest cycles by the model.
 
@@ -200,6 +295,8 @@ def best_tree(
         num_words: wavelets that they take.
         arch: the generation.
         is_staggered: as of :meth:`Tree.cycles`.
+        slack: cycles behind the sum in which nothing waits for its last sender; infinity if
+            nothing ever does.
     """
     groups = range(2, max(3, num_pes // 2 + 1))
     trees = [Tree(shape) for shape in Shape if shape is not Shape.TWO_PHASE]
@@ -212,7 +309,9 @@ def best_tree(
     ]
 
     def taken(tree: Tree) -> float:
-        return tree.cycles(num_pes, num_words, arch, is_staggered=is_staggered)
+        there = tree.cycles(num_pes, num_words, arch, is_staggered=is_staggered)
+        late = tree.command_cycles(num_pes, num_words, arch, is_staggered=is_staggered)
+        return there + max(0, late - slack)
 
     return min(allowed, key=taken)
 
