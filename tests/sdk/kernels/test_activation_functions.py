@@ -63,10 +63,9 @@ PLANS = (
 )
 
 
-@settings(max_examples=2)
-@given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
-def test_an_activation_function_is_numpys_up_to_its_bound(plan: ActivationPlan, seed: int) -> None:
-    check_function(plan, seed)
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.function)
+def test_an_activation_function_is_numpys_up_to_its_bound(plan: ActivationPlan) -> None:
+    check_function(plan, 1)
 
 
 @pytest.mark.slow

@@ -54,10 +54,9 @@ PLANS = (
 )
 
 
-@settings(max_examples=2)
-@given(st.sampled_from(PLANS), st.integers(0, 2**32 - 1))
-def test_a_norm_and_its_gradients_are_numpys_up_to_their_bounds(plan: NormPlan, seed: int) -> None:
-    check_norm(plan, seed)
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.norm)
+def test_a_norm_and_its_gradients_are_numpys_up_to_their_bounds(plan: NormPlan) -> None:
+    check_norm(plan, 1)
 
 
 @pytest.mark.slow
