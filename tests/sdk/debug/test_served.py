@@ -1,13 +1,18 @@
-"""`openwafer csl debug --dap` serves an editor in a process of its own."""
+"""`openwafer csl debug --dap` serves an editor by pipes or on a port."""
 
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.sdk.debug.dap_client import Client, RefusedError, begun
+from openwafer.cli.csl_debug import debug
+from tests.sdk.debug.dap_client import PATIENCE, Client, RefusedError, begun
 from tests.sdk.debug.running_sum import line_of, ran
 from tests.tables import case
 
@@ -30,18 +35,19 @@ def stopped_at_return(client: Client) -> bool:
     return bool(client.go("continue")["reason"] == "breakpoint")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    ran(tmp_path)
-    (tmp_path / "run.py").write_text(SCRIPT, encoding="utf-8")
-    return tmp_path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("run")
+    ran(made)
+    (made / "run.py").write_text(SCRIPT, encoding="utf-8")
+    return made
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        case({"script": ["run.py"]}, by_default=False, id="script"),
-        case({"replay": "run.journal"}, by_default=True, id="journal"),
+        case({"script": ["run.py"]}, by_default=True, id="script"),
+        case({"replay": "run.journal"}, by_default=False, id="journal"),
     ],
 )
 def test_an_editor_debugs_through_pipes(folder: Path, given: dict[str, object]) -> None:
@@ -61,19 +67,28 @@ def test_an_editor_debugs_through_pipes(folder: Path, given: dict[str, object]) 
         client.forget()
 
 
-@pytest.mark.slow
-def test_an_editor_debugs_a_journal_on_a_port_which_takes_one_client(folder: Path) -> None:
-    command = (*COMMAND, "out", "--replay", "run.journal", "--port", "0")
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        port = int(process.stdout.readline().rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port)) as one:
-            client = Client(one.makefile("wb"), one.makefile("rb"))
-            begun(client, {})
-            with pytest.raises(ConnectionError, match="refused"):
-                socket.create_connection(("127.0.0.1", port))
-            assert stopped_at_return(client)
-            client.ask("disconnect")
-            client.close()
-            client.forget()
-        assert process.wait() == 0
+@pytest.fixture
+def port(folder: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[int]:
+    """Where a thread of this process waits for an editor; it ends with its client."""
+    given: dict[str, Any] = dict.fromkeys(("script", "core", "run"))
+    given |= {"out": folder / "out", "replay": folder / "run.journal", "is_served": False}
+    with ThreadPoolExecutor() as thread:
+        served = thread.submit(debug, port=0, **given)
+        told = ""
+        while not told and not served.done():
+            told = capsys.readouterr().out
+            time.sleep(0.001)
+        yield int(told.rpartition(":")[2])
+        served.result(PATIENCE)
+
+
+def test_an_editor_debugs_a_journal_on_a_port_which_takes_one_client(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port)) as one:
+        client = Client(one.makefile("wb"), one.makefile("rb"))
+        begun(client, {})
+        with pytest.raises(ConnectionError, match="refused"):
+            socket.create_connection(("127.0.0.1", port))
+        assert stopped_at_return(client)
+        client.ask("disconnect")
+        client.close()
+        client.forget()
