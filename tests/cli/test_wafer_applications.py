@@ -6,9 +6,10 @@ import pytest
 from openwafer.cli.wafer_demos import copper, fluid, lookup, tlr
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
+from tests.tables import case
 
-WSE2_SLOWLY = ["wse3", pytest.param("wse2", marks=pytest.mark.slow)]
-WSE3_SLOWLY = ["wse2", pytest.param("wse3", marks=pytest.mark.slow)]
+WSE2_SLOWLY = ["wse3", case("wse2", by_default=False)]
+WSE3_SLOWLY = ["wse2", case("wse3", by_default=False)]
 WARM = copper.crystal((2, 2)) + np.random.default_rng(3).normal(0, 0.02, (8, 4, 3))
 
 
@@ -22,7 +23,7 @@ def test_a_fluid_between_walls_is_numpys_and_keeps_its_mass(arch: str) -> None:
 
 @pytest.mark.parametrize(
     ("arch", "shape"),
-    [("wse2", (3, 2, 4)), pytest.param("wse3", (1, 4, 3), marks=pytest.mark.slow)],
+    [("wse2", (3, 2, 4)), case("wse3", (1, 4, 3), by_default=False)],
 )
 def test_cross_sections_are_those_of_a_walk_through_all_tables(
     arch: str, shape: tuple[int, int, int]

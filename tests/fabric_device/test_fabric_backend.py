@@ -17,6 +17,7 @@ from openwafer.training.models.reference_gpt import GptConfig, Mlp
 from openwafer.training.plan_record import Activations
 from openwafer.training.sparsity.packed_linear import pack_linears
 from openwafer.training.stream.stream_options import StreamOptions
+from tests.tables import case
 
 NUM_TOKENS, NUM_FEATURES, HIDDEN, NUM_CLASSES = 6, 5, 8, 3
 OPTIONS = FabricOptions(rows=2, columns=1)
@@ -101,7 +102,7 @@ def test_sums_of_activations_stay_there_forward_and_backward(fabric: Fabric) -> 
     assert fabric.report().copies_off == {"cross_entropy": 2}
 
 
-@pytest.mark.parametrize("norm", [nn.RMSNorm, pytest.param(nn.LayerNorm, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("norm", [nn.RMSNorm, case(nn.LayerNorm, by_default=False)])
 def test_norms_and_gates_of_a_transformer_are_computed_on_the_wafer(
     norm: Callable[..., nn.Module], fabric: Fabric
 ) -> None:

@@ -10,6 +10,7 @@ from openwafer.diagnostics import OpenwaferError
 from openwafer.training.store.layout import KEPT_PARTS, Part
 from openwafer.training.store.parameter_store import ParameterStore
 from tests.faults.failing_io import Call, FailingIo, Fault
+from tests.tables import case
 from tests.training.store.example_records import (
     QUICK,
     differing_parts,
@@ -22,11 +23,11 @@ RING_BYTES = 2 * 12288
 NUM_STEPS = 3
 FAULTS = [
     (Call.READ, Fault.REFUSE),
-    pytest.param(Call.READ, Fault.TEAR, marks=pytest.mark.slow),
+    case(Call.READ, Fault.TEAR, by_default=False),
     (Call.READ, Fault.STOP_SHORT),
-    pytest.param(Call.WRITE, Fault.REFUSE, marks=pytest.mark.slow),
+    case(Call.WRITE, Fault.REFUSE, by_default=False),
     (Call.WRITE, Fault.TEAR),
-    pytest.param(Call.WRITE, Fault.STOP_SHORT, marks=pytest.mark.slow),
+    case(Call.WRITE, Fault.STOP_SHORT, by_default=False),
     (Call.SYNC, Fault.REFUSE),
     (Call.REPLACE, Fault.REFUSE),
 ]

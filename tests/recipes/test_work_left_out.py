@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from openwafer.config import InvalidFieldError
 from openwafer.recipes.depths.model import MixtureOfDepths
 from openwafer.recipes.halting.model import HaltingTransformer
+from tests.tables import case
 from tests.training.stream.both_loops import (
     STREAMED,
     Run,
@@ -98,7 +99,7 @@ def test_a_layer_with_a_router_takes_its_share_of_the_tokens() -> None:
     assert seen == [20, 20, 20, 20, 20, 10, 20, 10]
 
 
-@pytest.mark.parametrize("build", [halting, pytest.param(depths, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("build", [halting, case(depths, by_default=False)])
 def test_bits_are_those_of_the_plain_loop_and_flops_are_counted(
     build: Callable[[], nn.Module],
 ) -> None:

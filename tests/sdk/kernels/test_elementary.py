@@ -7,6 +7,7 @@ import pytest
 
 from openwafer.sdk.door.compiled import compile_layout
 from openwafer.sdk.kernels.running import STRICT
+from tests.tables import case
 
 LAYOUT = """
 const memcpy = @import_module("<memcpy/get_params>", .{ .width = 1, .height = 1 });
@@ -34,7 +35,7 @@ comptime {
 """
 
 
-@pytest.mark.parametrize("arch", ["wse3", pytest.param("wse2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("arch", ["wse3", case("wse2", by_default=False)])
 def test_exponentials_of_no_numbers_are_none_and_their_neighbours_right(
     arch: str, tmp_path: Path
 ) -> None:

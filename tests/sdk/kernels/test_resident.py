@@ -14,11 +14,12 @@ from openwafer.sdk.kernels.precision import bound_of_products
 from openwafer.sdk.kernels.resident import Resident
 from openwafer.sdk.kernels.resident_cycles import on_rectangle, product_cycles
 from openwafer.sdk.kernels.resident_plan import Norm, Weights, plan_resident, with_precision
+from tests.tables import case
 
 TOKENS, FIRST, HIDDEN, LAST = 6, 9, 13, 5
 
 
-@pytest.fixture(scope="module", params=["wse3", pytest.param("wse2", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["wse3", case("wse2", by_default=False)])
 def wafer(request: pytest.FixtureRequest) -> Iterator[Resident]:
     options: dict[str, Any] = {"arch": request.param, "num_ports": 2}
     norm = Norm(HIDDEN, 1e-5, has_mean=True)

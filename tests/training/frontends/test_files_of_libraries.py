@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from openwafer.training.frontends import stream_weights
 from openwafer.training.plan_record import Mode
 from openwafer.training.stream import StreamOptions
-from tests.tables import checkerboard
+from tests.tables import case, checkerboard
 from tests.training.stream.small_gpt import adamw, build_gpt, gpt_loss, gpt_run
 
 BATCHES = [gpt_run().batch(step, 0) for step in range(4)]
@@ -80,7 +80,7 @@ def expected() -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(
-    "streams", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["streamed", "plain"]
+    "streams", [True, case(False, by_default=False)], ids=["streamed", "plain"]
 )
 def test_a_distributed_checkpoint_of_a_streamed_loop_is_gone_on_from(
     streams: bool, expected: dict[str, Tensor], tmp_path: Path

@@ -60,7 +60,7 @@ def config_of(unbroken: RunConfig, folder: Path, tier: StoreTier) -> RunConfig:
 )
 @pytest.mark.parametrize(
     ("number", "tier"),
-    [(3, StoreTier.DISK), pytest.param(8, StoreTier.DRAM, marks=pytest.mark.slow)],
+    [(3, StoreTier.DISK), case(8, StoreTier.DRAM, by_default=False)],
 )
 def test_a_run_goes_on_bit_for_bit_after_a_power_failure(
     unbroken: RunConfig, tmp_path: Path, number: int, tier: StoreTier

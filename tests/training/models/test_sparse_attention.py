@@ -15,6 +15,7 @@ from openwafer.training.models.attention_in_parts import Part, parts_of
 from openwafer.training.models.attention_pattern import pattern_of
 from openwafer.training.models.sparse_attention import sparse_attention
 from openwafer.training.stream.flops import flops_of
+from tests.tables import case
 
 TOKENS = 100
 SEES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -147,7 +148,7 @@ def test_work_grows_with_the_pattern(name: str) -> None:
     assert 0.03 < sparse.num_flops / (4 * 2048 * 2048 * 8) < 0.075
 
 
-@pytest.mark.parametrize("architecture", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("architecture", ["llama", case("gpt2", by_default=False)])
 def test_a_model_of_the_library_takes_it_by_name(architecture: str) -> None:
     sizes = SIZES | HEADS if architecture == "llama" else {"n_embd": 32, "n_layer": 2, "n_head": 4}
     dense, sparse, all_of_it = (

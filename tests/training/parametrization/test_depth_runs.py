@@ -17,6 +17,7 @@ from openwafer.training.models import GptConfig, build
 from openwafer.training.models.build import with_vocab_size
 from openwafer.training.session import RunConfig, Session
 from openwafer.training.session.config_sections import ScheduleConfig
+from tests.tables import case
 from tests.training.parametrization.test_mup_runs import (
     DECAY,
     RATE,
@@ -78,7 +79,7 @@ def deep_group(name: str, parameter: nn.Parameter, optimizer: str) -> dict[str, 
 
 # Rates of both are those of the table, see test_depth_factors.
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adamw", pytest.param("sgd", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("optimizer", ["adamw", case("sgd", by_default=False)])
 def test_a_deep_run_equals_the_loop_that_multiplies_branches(
     data: TinyData, tmp_path: Path, optimizer: str
 ) -> None:

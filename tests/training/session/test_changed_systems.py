@@ -18,6 +18,7 @@ from openwafer.training.store import StoreOptions
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreSystems
 from tests.faults.failing_io import Call, FailingIo, Fault
+from tests.tables import case
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.test_shared_stores import shared_config, wait_for_stores
 from tests.training.session.tiny_runs import (
@@ -110,11 +111,9 @@ def checkpoint_of(run: Path, step: int = NUM_STEPS) -> Path:
     ("size", "stores", "left"),
     [
         (2, FROM_ALL, ["store", "store-1"]),
-        pytest.param(
-            *(4, FROM_ALL, ["store", "store-1", "store-2", "store-3"]), marks=pytest.mark.slow
-        ),
-        pytest.param(*(2, FROM_ONE, ["store"]), marks=pytest.mark.slow),
-        pytest.param(*(1, FROM_ALL, ["store"]), marks=pytest.mark.slow),
+        case(4, FROM_ALL, ["store", "store-1", "store-2", "store-3"], by_default=False),
+        case(2, FROM_ONE, ["store"], by_default=False),
+        case(1, FROM_ALL, ["store"], by_default=False),
     ],
 )
 def test_stores_of_three_systems_go_on_over_others_with_no_step_repeated(

@@ -8,6 +8,7 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models import TransformersModel, UserModule
 from openwafer.training.session import Session
+from tests.tables import case
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.mixture_runs import MIXTRAL
 from tests.training.session.test_systems import differing_from_loop, tied_config
@@ -25,10 +26,10 @@ def mixtral(option: str) -> TransformersModel:
 @pytest.mark.parametrize(
     "model",
     [
-        pytest.param(module("BuiltOnce"), marks=pytest.mark.slow),
+        case(module("BuiltOnce"), by_default=False),
         module("LogsNorm"),
-        pytest.param(mixtral("output_router_logits"), marks=pytest.mark.slow),
-        pytest.param(mixtral("output_hidden_states"), marks=pytest.mark.slow),
+        case(mixtral("output_router_logits"), by_default=False),
+        case(mixtral("output_hidden_states"), by_default=False),
     ],
     ids=["built once", "never read", "router logits", "hidden states"],
 )
@@ -43,9 +44,9 @@ def test_what_no_other_forward_reads_equals_the_plain_loop(
     ("name", "attribute"),
     [
         ("TakenFromFirst", "kept"),
-        pytest.param("DrawnOnce", "kept", marks=pytest.mark.slow),
+        case("DrawnOnce", "kept", by_default=False),
         ("Counts", "count"),
-        pytest.param("Remembers", "losses", marks=pytest.mark.slow),
+        case("Remembers", "losses", by_default=False),
         ("PassesOn", "layers.0.mean"),
     ],
 )

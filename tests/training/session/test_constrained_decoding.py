@@ -19,6 +19,7 @@ from openwafer.training.session.constrained import (
     whole_program,
 )
 from openwafer.training.session.writing import MOST_DEAD_ENDS, Decoded, Writing
+from tests.tables import case
 
 DRAWN = Sampling(max_new_tokens=40, temperature=1.0, seed=3)
 BEGINNINGS = (
@@ -89,7 +90,7 @@ def beginnings_of(names: str, step: int) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("names", "step"),
-    [("json/encoder.py", 61), pytest.param("[a-e]*.py", 17, marks=pytest.mark.slow)],
+    [("json/encoder.py", 61), case("[a-e]*.py", 17, by_default=False)],
 )
 def test_every_beginning_of_a_program_can_become_python(names: str, step: int) -> None:
     # Lines that are longer are no mistakes to Python.

@@ -22,6 +22,7 @@ from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.store import list_checkpoints, read_checkpoint
 from openwafer.training.store.checkpoint import INDEX_NAME
 from openwafer.training.stream.plan.placement import StoreTier
+from tests.tables import case
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.tiny_runs import (
     TinyData,
@@ -76,9 +77,7 @@ def test_patience_counts_evaluations_without_a_lower_loss(
     assert spent == [ends_after is not None and n + 1 >= ends_after for n in range(len(losses))]
 
 
-@pytest.mark.parametrize(
-    "tier", [StoreTier.DRAM, pytest.param(StoreTier.DISK, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("tier", [StoreTier.DRAM, case(StoreTier.DISK, by_default=False)])
 def test_a_run_ends_when_its_patience_does_and_a_resume_ends_there_too(
     data: TinyData, tmp_path: Path, tier: StoreTier
 ) -> None:

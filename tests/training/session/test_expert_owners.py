@@ -31,6 +31,7 @@ from openwafer.training.session.config_sections import (
 from openwafer.training.session.systems import blocks_of
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreSystems
+from tests.tables import case
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.mixture_runs import MIXTRAL, mixture_config
 from tests.training.session.tiny_runs import (
@@ -67,7 +68,7 @@ def differing_from_loop(result: TrainResult, config: RunConfig) -> list[str]:
     return differing(saved, {name: loop[name] for name in saved})
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [2, case(3, by_default=False)])
 def test_a_run_equals_the_plain_loop(
     data: TinyData, tmp_path: Path, pool: FollowerPool, size: int
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session import Sampling, Session
 from openwafer.training.session.opened_model import GeneratedTexts
+from tests.tables import case
 from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
 
 # Of one token, of some, and of more than the 12 that a training sample has.
@@ -95,9 +96,7 @@ def test_the_score_of_two_tokens_is_that_of_each_behind_what_comes_before(run: P
     assert both.log_likelihood == pytest.approx(alone, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "continuation", [([-1], [1]), pytest.param(([1], [1 << 20]), marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("continuation", [([-1], [1]), case(([1], [1 << 20]), by_default=False)])
 def test_tokens_of_no_vocabulary_have_no_score(
     run: Path, continuation: tuple[list[int], list[int]]
 ) -> None:

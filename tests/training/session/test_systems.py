@@ -27,6 +27,7 @@ from openwafer.training.sparsity.products import Products
 from openwafer.training.step import LossScaling
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.replicas.ownership import StoreSystems
+from tests.tables import case
 from tests.training.session.follower_pool import FollowerPool
 from tests.training.session.mixture_runs import MIXTRAL, mixture_config
 from tests.training.session.tiny_runs import (
@@ -69,12 +70,12 @@ def differing_from_loop(result: TrainResult, config: RunConfig) -> list[str]:
 @pytest.mark.parametrize(
     ("size", "tier"),
     [
-        pytest.param(2, StoreTier.DRAM, marks=pytest.mark.slow),
+        case(2, StoreTier.DRAM, by_default=False),
         (2, StoreTier.DISK),
-        pytest.param(3, StoreTier.DRAM, marks=pytest.mark.slow),
-        pytest.param(3, StoreTier.DISK, marks=pytest.mark.slow),
-        pytest.param(4, StoreTier.DRAM, marks=pytest.mark.slow),
-        pytest.param(4, StoreTier.DISK, marks=pytest.mark.slow),
+        case(3, StoreTier.DRAM, by_default=False),
+        case(3, StoreTier.DISK, by_default=False),
+        case(4, StoreTier.DRAM, by_default=False),
+        case(4, StoreTier.DISK, by_default=False),
     ],
 )
 def test_a_run_on_several_systems_equals_the_plain_loop(
@@ -253,7 +254,7 @@ def test_what_passes_between_systems_is_what_their_shares_take(
         )
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [2, case(3, by_default=False)])
 def test_a_fast_reduction_is_near_the_plain_loop(
     data: TinyData, tmp_path: Path, pool: FollowerPool, size: int
 ) -> None:

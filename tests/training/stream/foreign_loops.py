@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from _pytest.mark.structures import ParameterSet
 from torch import Tensor, nn
@@ -16,6 +15,7 @@ from torch.utils import _pytree as pytree
 from openwafer.training.frontends import StreamedLoop, stream_weights
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream.plan.placement import StoreTier
+from tests.tables import case
 from tests.training.stream.both_loops import STREAMED
 
 SIZE = 32
@@ -76,11 +76,11 @@ Lines = Callable[[Loop], Any]
 def on_both_tiers(table: list[Lines]) -> list[ParameterSet]:
     """Every case in DRAM and on disk: one of the two by default, in turns, the other as slow."""
     return [
-        pytest.param(
+        case(
             lines,
             is_on_disk,
+            by_default=is_on_disk is bool(number % 2),
             id=f"{lines.__name__}-{'disk' if is_on_disk else 'dram'}",
-            marks=() if is_on_disk is bool(number % 2) else pytest.mark.slow,
         )
         for number, lines in enumerate(table)
         for is_on_disk in (False, True)
@@ -93,13 +93,8 @@ def some_in_a_row(table: list[Lines], num_cases: int = 5) -> list[ParameterSet]:
     Each by itself, in DRAM and on disk, is slow.
     """
     rows = [table[first : first + num_cases] for first in range(0, len(table), num_cases)]
-    alone = [
-        pytest.param(*case.values, id=case.id, marks=pytest.mark.slow)
-        for case in on_both_tiers(table)
-    ]
-    return [
-        case for case in on_both_tiers([in_a_row(row) for row in rows]) if not case.marks
-    ] + alone
+    alone = [case(*row.values, by_default=False, id=str(row.id)) for row in on_both_tiers(table)]
+    return [row for row in on_both_tiers([in_a_row(row) for row in rows]) if not row.marks] + alone
 
 
 def in_a_row(row: list[Lines]) -> Lines:
@@ -107,12 +102,12 @@ def in_a_row(row: list[Lines]) -> Lines:
 
     def lines(loop: Loop) -> Any:
         seen = []
-        for case in row:
-            seen.append(case(loop))
+        for one in row:
+            seen.append(one(loop))
             loop.train(1)
         return seen
 
-    lines.__name__ = "+".join(case.__name__ for case in row)
+    lines.__name__ = "+".join(one.__name__ for one in row)
     return lines
 
 

@@ -10,7 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import openwafer
 from openwafer.training.plan_record import Activations
-from tests.tables import some
+from tests.tables import case, some
 from tests.training.stream.both_loops import STREAMED
 from tests.training.stream.small_gpt import adamw, build_gpt, gpt_loss, gpt_run
 
@@ -46,7 +46,7 @@ def trained(model: torch.nn.Module, optimizer: torch.optim.Optimizer, backward: 
         optimizer.zero_grad()
 
 
-@pytest.mark.parametrize("link_bytes_per_second", [1e9, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("link_bytes_per_second", [1e9, case(None, by_default=False)])
 @pytest.mark.parametrize("policy", some(Activations, Activations.RECOMPUTE))
 def test_weights_are_those_of_the_plain_loop(
     policy: Activations, link_bytes_per_second: float | None

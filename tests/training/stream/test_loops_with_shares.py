@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import case
 from tests.training.stream.loop_programs import SHARED, Loop, Together, plainly
 from tests.training.stream.loop_ranks import LoopRanks
 from tests.training.stream.share_scenes import Optimize, adagrad, sgd
@@ -14,9 +15,7 @@ from tests.training.stream.test_loops_on_systems import LOOPS, check_equal
 ALWAYS = ("seldom zeroed", "scaled and clipped")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=() if one in ALWAYS else pytest.mark.slow) for one in LOOPS]
-)
+@pytest.mark.parametrize("name", [case(one, by_default=one in ALWAYS) for one in LOOPS])
 def test_a_loop_on_two_systems_equals_the_plain_loop(loop_ranks: LoopRanks, name: str) -> None:
     check_equal(loop_ranks.run(Together(LOOPS[name], options=SHARED)), plainly(LOOPS[name], 2))
 

@@ -14,6 +14,7 @@ from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.device.weights import DeviceWeights
 from openwafer.training.stream.execute.activations import Call, RecomputeFrame
 from openwafer.training.stream.execute.snapshot import LayerState
+from tests.tables import case
 
 SIZE, NUM_TOKENS = 64, 26
 ROOMS = (1.0, 1.03)
@@ -76,7 +77,7 @@ def smallest_budget(times: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [4, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [4, case(8, by_default=False)])
 def test_a_budget_that_the_plan_accepts_holds_from_the_smallest_one_on(times: int) -> None:
     smallest = smallest_budget(times)
     for room in ROOMS:

@@ -11,6 +11,7 @@ import torch
 from openwafer.training.stream.execute.executor import Executor
 from openwafer.training.stream.plan.placement import StoreTier
 from openwafer.training.stream.schedule import Kind
+from tests.tables import case
 from tests.training.stream.both_loops import (
     STREAMED,
     Run,
@@ -53,10 +54,7 @@ def executor_of(streamed: StreamedRun) -> Executor:
     [
         (EarlyExit, 1, None),
         (StochasticDepth, 2, 0.1),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in product(MODELS, [1, 3], [None, 0.1])
-        ),
+        *(case(*row, by_default=False) for row in product(MODELS, [1, 3], [None, 0.1])),
     ],
 )
 def test_bits_are_those_of_the_plain_loop(
@@ -72,7 +70,7 @@ def test_bits_are_those_of_the_plain_loop(
 
 
 @pytest.mark.parametrize(
-    "kind", [EarlyExit, *(pytest.param(kind, marks=pytest.mark.slow) for kind in MODELS[1:])]
+    "kind", [EarlyExit, *(case(kind, by_default=False) for kind in MODELS[1:])]
 )
 def test_memory_is_lent_for_layers_that_run_alone(kind: type[EarlyExit]) -> None:
     run = run_of(kind)

@@ -105,9 +105,7 @@ def refused_until_served(program: Program) -> tuple[list[str], list[Tensor]]:
             budget = larger
 
 
-@pytest.mark.parametrize(
-    "program", [pytest.param(train_adversaries, marks=pytest.mark.slow), train_student]
-)
+@pytest.mark.parametrize("program", [case(train_adversaries, by_default=False), train_student])
 def test_a_loop_is_refused_once_in_its_midst_and_named_the_budget_that_serves(
     program: Program,
 ) -> None:

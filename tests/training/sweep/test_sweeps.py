@@ -14,6 +14,7 @@ from openwafer.training.session import Session
 from openwafer.training.session.config_sections import EvaluateConfig, StreamingConfig
 from openwafer.training.sweep import Axis, Grid, Sweep, SweptRun
 from openwafer.training.sweep.sweep import Progress
+from tests.tables import case
 from tests.training.session.tiny_runs import GPT, make_tiny_data, tiny_config
 
 RATE = "optimizer.learning_rate"
@@ -105,7 +106,7 @@ def test_a_run_that_diverges_is_noted_and_the_others_go_on(config: Path, tmp_pat
     ("length", "num_steps"),
     [
         ("early_stopping={patience: 1, min_delta: 100}", 2),
-        pytest.param("epochs=0.5", 0, marks=pytest.mark.slow),
+        case("epochs=0.5", 0, by_default=False),
     ],
 )
 def test_a_run_that_ended_early_or_by_epochs_has_its_last_loss(
