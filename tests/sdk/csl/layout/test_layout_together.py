@@ -69,6 +69,9 @@ BLOCKS = {
         while (y < H) : (y += 1) { code(x, y, y - x); }
         y = 0;
         while (y < x and y < H) : (y += 1) { code(x, y, 50); } }""",
+    "a count that is read behind its loop": """var y: i16 = 0;
+      while (y < H) : (y += 1) { for (@range(i16, W - 1)) |x| { code(x, y, x); } }
+      for (@range(i16, H)) |row| { code(W - 1, row, y + row); }""",
     "an index": """const table = [W]i16 { 5, 3, 3, 1, 5, 7 };
       for (@range(i16, W)) |x| { for (@range(i16, H)) |y| { code(x, y, table[x] << 3 | y); } }""",
     "continue": """for (@range(i16, W)) |x| { for (@range(i16, H)) |y| {
