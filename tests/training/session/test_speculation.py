@@ -74,8 +74,11 @@ def test_a_run_that_clips_now_and_then_equals_the_plain_loop(
 def test_a_run_that_clips_often_undoes_two_steps_and_then_keeps_gradients(
     data: TinyData, tmp_path: Path
 ) -> None:
+    """One that is resumed between remembers which were undone."""
     config = config_of(data, tmp_path, ALWAYS)
-    assert differing_from_loop(config) == []
+    train_quietly(replace(config, steps=3))
+    resumed = Session(config, console=quiet()).resume()
+    assert differing(saved_parameters(resumed), plain_loop(config)) == []
     assert num_passes(config) == [2, 2, 1, 1, 1, 1]
     assert undone_of(config) == (True,) * 6
 
