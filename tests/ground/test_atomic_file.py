@@ -1,6 +1,9 @@
 """A file is there whole, or as it was before."""
 
+import os
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -31,6 +34,22 @@ def test_the_temporary_file_has_the_folder_and_the_suffix(tmp_path: Path) -> Non
     with atomic_file.replacing(tmp_path / "a.png") as temporary:
         temporary.touch()
         assert (temporary.parent, temporary.suffix) == (tmp_path, ".png")
+
+
+def test_the_folder_is_synced_once_it_has_the_new_name(tmp_path: Path) -> None:
+    path, descriptors, open_with_name = tmp_path / "a.txt", Path("/proc/self/fd"), set[Path]()
+
+    def note(_frame: FrameType, event: str, called: object) -> None:
+        if event == "c_call" and called is os.fsync and path.exists():
+            open_with_name.update(map(Path.resolve, descriptors.iterdir()))
+
+    outer = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        atomic_file.write_text(path, "text")
+    finally:
+        sys.setprofile(outer)
+    assert tmp_path.resolve() in open_with_name
 
 
 def interrupt(path: Path) -> None:
