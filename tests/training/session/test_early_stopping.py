@@ -17,7 +17,7 @@ from openwafer.training.session.config_sections import (
     OptimizerConfig,
     ScheduleConfig,
 )
-from openwafer.training.session.held_out_losses import HeldOutLosses
+from openwafer.training.session.held_out_losses import HeldOutLosses, losses_so_far
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.store import list_checkpoints, read_checkpoint
 from openwafer.training.store.checkpoint import INDEX_NAME
@@ -128,6 +128,16 @@ def test_the_best_checkpoint_has_the_lowest_loss_and_can_be_read(
     assert read_checkpoint(best).step == losses.index(min(losses)) + 1 < len(losses)
     assert list_checkpoints(best.parent) == (best, result.checkpoint)
     assert Session(config, console=quiet()).evaluate(2, "best") == min(losses)
+
+
+def test_a_run_that_goes_on_knows_the_loss_of_its_best_checkpoint(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    best = folder.checkpoints / "step-2"
+    best.mkdir(parents=True)
+    (best / INDEX_NAME).touch()
+    folder.name_best(best)
+    points = [ValidationPoint(step, loss) for step, loss in enumerate((4.0, 3.0, 5.0))]
+    assert losses_so_far(folder, points, None).kept == 3.0
 
 
 def test_a_run_goes_on_beside_a_damaged_best_checkpoint(data: TinyData, tmp_path: Path) -> None:
