@@ -101,6 +101,23 @@ def test_evaluations_hide_the_same_tokens_on_any_number_of_ranks(dataset: TokenD
     assert whole == again == shared
 
 
+def test_an_evaluation_hides_other_tokens_than_training_at_the_same_position(
+    dataset: TokenDataset,
+) -> None:
+    epoch = replace(dataset.sampling, global_batch=dataset.num_samples, seed=0)
+    batches, plain = (
+        (next(one.once()), one.batch(0))
+        for one in (
+            replace(dataset, sampling=epoch),
+            replace(dataset, sampling=replace(epoch, masking=None)),
+        )
+    )
+    are_same = (plain[0].input_ids == plain[1].input_ids).all(1)
+    are_other = (batches[0].labels != batches[1].labels).any(1)
+    assert are_same.any()
+    assert are_other[are_same].all()
+
+
 def test_ranks_and_micro_batches_hide_what_one_batch_does(dataset: TokenDataset) -> None:
     whole = dataset.batch(5)
     ranks = torch.cat([dataset.for_rank(rank, 4).batch(5).labels for rank in range(4)])
