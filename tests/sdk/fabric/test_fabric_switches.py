@@ -98,6 +98,14 @@ def test_a_ring_goes_back_to_the_base_route() -> None:
     assert (noted(simulator, 1), noted(simulator, 2)) == ([2], [1])
 
 
+def test_a_ring_of_four_positions_takes_each_in_turn() -> None:
+    positions = (SwitchPosition(tx=EAST), SwitchPosition(tx=RAMP), SwitchPosition(tx=EAST))
+    routes = [TO_EAST, switch(*positions, is_ring=True), TO_CORE]
+    wavelets = [one for value in range(5) for one in (*data(value), (True, ADVANCE))]
+    simulator, _code = machine(wavelets, routes)
+    assert (noted(simulator, 1), noted(simulator, 2)) == ([0, 2, 4], [1, 3])
+
+
 def test_without_a_ring_the_last_position_stays() -> None:
     routes = [TO_EAST, switch(SwitchPosition(tx=EAST)), TO_CORE]
     simulator, _code = machine([(True, ADVANCE), (True, ADVANCE), *data(2)], routes)
@@ -127,6 +135,14 @@ def test_a_popped_command_lets_the_next_router_obey_the_second() -> None:
     first = switch(SwitchPosition(tx=EAST), pop_mode=PopMode.ALWAYS_POP, current=1)
     routes = [TO_EAST, first, switch(SwitchPosition(tx=EAST)), TO_CORE]
     simulator, _code = machine([(True, twice), *data(2)], routes)
+    assert noted(simulator, 3) == [2]
+
+
+def test_a_command_that_does_nothing_is_popped_where_the_mode_says_so() -> None:
+    nothing_then_advance = 0x0B1F9249
+    first = switch(SwitchPosition(tx=EAST), pop_mode=PopMode.POP_ON_ADVANCE_NOP, current=1)
+    routes = [TO_EAST, first, switch(SwitchPosition(tx=EAST)), TO_CORE]
+    simulator, _code = machine([(True, nothing_then_advance), *data(2)], routes)
     assert noted(simulator, 3) == [2]
 
 

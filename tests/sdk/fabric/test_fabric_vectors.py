@@ -195,6 +195,22 @@ def test_a_push_behind_an_empty_pop_activates_the_task() -> None:
     assert read(simulator, 0, 1) == [1]
 
 
+def test_a_pop_behind_a_push_without_space_activates_the_task() -> None:
+    def entry(pe: Pe) -> Code:
+        pe.vector("mov16", Fifo(0), mem1d(1000, 6))
+        yield
+        pe.vector("mov16", mem1d(100, 1), Fifo(0))
+        yield
+
+    def popped(pe: Pe) -> Code:
+        pe.memory[0] = 1
+        yield from ()
+
+    fifo = ImageFifo("buffer", 500, 4, 1, activate_pop=9)
+    simulator = run(entry, popped, fifos=(fifo,), tasks=(TaskBinding(TaskKind.LOCAL, 9, 1),))
+    assert read(simulator, 0, 1) == [1]
+
+
 @pytest.mark.parametrize(
     ("arch", "elements"), [(Arch.WSE3, [7, 7, 0]), (Arch.WSE2, [7, 0, 0])], ids=str
 )
