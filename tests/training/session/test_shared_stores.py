@@ -11,11 +11,13 @@ from socket import gethostname
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.folder_lock import folder_to_itself
 from openwafer.training.metrics import METRICS_FORMAT, StepMetrics, read_lines
+from openwafer.training.models import UserModule, build, loss_of
 from openwafer.training.session import RunConfig, Session, TrainResult, Weights
 from openwafer.training.session.config_sections import (
     BatchConfig,
@@ -27,6 +29,7 @@ from openwafer.training.session.config_sections import (
 from openwafer.training.sparsity.masks.schedules import EverySteps
 from openwafer.training.sparsity.options import AlgorithmName, SparsityGroup
 from openwafer.training.step import LossScaling
+from openwafer.training.store.layout import Part
 from openwafer.training.store.store_folder import read_manifest
 from openwafer.training.stream.execute.execution import StepEnd
 from openwafer.training.stream.plan.placement import StoreTier
@@ -51,6 +54,7 @@ from tests.training.stream.axes import TIERS
 DRAM, DISK = StoreTier.DRAM, StoreTier.DISK
 TIED = replace(GPT, has_tied_embeddings=True)
 BATCH = BatchConfig(size=10, sequence_length=12, micro_batches=5)
+LOUD = "tests.training.session.tiny_model:LoudModel"
 # What tells which tensor comes.
 MESSAGES_BYTES = 4096
 
@@ -89,13 +93,34 @@ def test_updates_as_gradients_come_equal_the_plain_loop(
     assert differing_from_loop(pool.train(config, 3), config) == []
 
 
+def overflowing(config: RunConfig, scale: float) -> list[str]:
+    """Parameters whose gradients are not finite where a loss is multiplied by a scale."""
+    model, tokens = build(config.model, config.seed), torch.arange(12)[None]
+    with torch.autocast("cpu", config.precision.autocast_dtype):
+        loss = loss_of(model(input_ids=tokens, labels=tokens))
+    (loss * scale).backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return [name for name, gradient in gradients.items() if not gradient.isfinite().all()]
+
+
+def stored_weights(folder: Path) -> set[str]:
+    """Names of the parameters in a store."""
+    layouts = read_manifest(folder).catalog.layouts.values()
+    return {place.spec.name for one in layouts for place in one.parts[Part.WEIGHTS]}
+
+
+@pytest.mark.parametrize(("loudest", "store"), [("head", "store"), ("layers.0", "store-1")])
 def test_a_step_that_overflows_in_one_store_is_skipped_in_all(
-    data: TinyData, tmp_path: Path, pool: FollowerPool
+    data: TinyData, tmp_path: Path, pool: FollowerPool, loudest: str, store: str
 ) -> None:
-    scaling = LossScaling(initial_scale=1e38, backoff_factor=1e-36)
+    scaling = LossScaling(initial_scale=2.0**14, backoff_factor=2.0**-8)
     config = shared_config(data, tmp_path, DISK, precision=Precision.FP16, loss_scale=scaling)
-    config = replace(config, model=tiny_config(data, tmp_path).model)
-    assert differing_from_loop(pool.train(config, 2), config) == []
+    config = replace(config, model=UserModule(LOUD, {"loudest": loudest}))
+    weight = f"{loudest}.weight"
+    assert (overflowing(config, 2.0**14), overflowing(config, 2.0**6)) == ([weight], [])
+    result = pool.train(config, 2)
+    assert weight in stored_weights(result.folder / store)
+    assert differing_from_loop(result, config) == []
 
 
 ALIKE: dict[str, dict[str, Any]] = {

@@ -71,3 +71,22 @@ class RoutedModel(TinyModel):
     def layers_for(self, input_ids: Tensor) -> Iterable[nn.Module]:
         """The layer that the sum of the tokens says."""
         return [self.layers[int(input_ids.sum()) % len(self.layers)]]
+
+
+class LoudLinear(nn.Linear):
+    """The gradient of its weight passes fp16 times 2000, where it overflows before any other."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch names it
+        """The same values as its parent's."""
+        nothing = (self.weight - self.weight.detach()).half()
+        return F.linear(input, self.weight + 2000 * nothing, self.bias)
+
+
+class LoudModel(TinyModel):
+    """One of its linear modules, by name, is a loud one."""
+
+    def __init__(self, loudest: str) -> None:
+        super().__init__()
+        linear = self.get_submodule(loudest)
+        assert isinstance(linear, nn.Linear)
+        self.set_submodule(loudest, LoudLinear(linear.in_features, linear.out_features))
