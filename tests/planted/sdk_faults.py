@@ -241,4 +241,26 @@ SDK_FAULTS: Final = (
             "sdk/csl/syntax",
         ),
     ),
+    Fault(
+        "counted-loop",
+        "a variable that a loop of the layout counts is as it was behind it",
+        "sdk/csl/sema/loops_in_lanes.py",
+        "cell.content = end if is_done else start",
+        "cell.content = start",
+        (
+            "sdk/csl/layout/test_layout_together.py",
+            "sdk/csl/layout",
+        ),
+    ),
+    Fault(
+        "fifo-wakes",
+        "a pop behind a writer that found no space wakes nobody",
+        "sdk/fabric/fifo.py",
+        "    s[row + w.F_WAS_FULL] = 1\n",
+        "",
+        (
+            "sdk/fabric/test_fabric_vectors.py",
+            "sdk/fabric",
+        ),
+    ),
 )

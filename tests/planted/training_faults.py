@@ -297,4 +297,37 @@ TRAINING_FAULTS: Final = (
             "training/noise_scale",
         ),
     ),
+    Fault(
+        "undone-forgotten",
+        "a resumed run forgets which of its steps were undone",
+        "training/session/run.py",
+        "        self.trainer.speculation.restore(state.undone)\n",
+        "",
+        (
+            "training/session/test_speculation.py",
+            "training/session",
+        ),
+    ),
+    Fault(
+        "seen-in-training",
+        "an evaluation hides the tokens that training does",
+        "training/data/dataset.py",
+        "(starts[mine], lengths[mine]), -1 - mine)",
+        "(starts[mine], lengths[mine]), mine)",
+        (
+            "training/data/test_masking.py",
+            "training/data",
+        ),
+    ),
+    Fault(
+        "best-forgotten",
+        "a resumed run has forgotten the loss of its best checkpoint",
+        "training/session/held_out_losses.py",
+        "last_step = step_named(best) - 1",
+        "last_step = step_named(best)",
+        (
+            "training/session/test_early_stopping.py",
+            "training/session",
+        ),
+    ),
 )
