@@ -116,6 +116,13 @@ def test_an_operation_takes_what_its_plan_says(operation: str, arch: str) -> Non
     assert abs(cycles - plan.cycles) <= 0.1 * plan.cycles
 
 
+@pytest.mark.parametrize(("operation", "arch"), [("axpy", "wse2"), ("scal", "wse3")])
+def test_short_vectors_take_exactly_what_their_plan_says(operation: str, arch: str) -> None:
+    plan = kernels.plan_vector(operation, 5, (1, 2), arch=arch)
+    x = np.ones(plan.length, np.float32)
+    assert plan.run(x, x if plan.operation.has_y else None).cycles == plan.cycles
+
+
 def test_functions_choose_the_precision_by_the_elements() -> None:
     x = np.full(40, 300, np.float16)
     assert kernels.nrm2(x, (1, 2)).values == np.float32(300 * np.sqrt(np.float32(40)))

@@ -120,7 +120,7 @@ class VectorPlan:
                 updates = self.precision is Precision.F16
                 return alone + self._taken("fmac" + letter, self.part, takes_turns=updates)
             case VectorOperation.SCAL:
-                return alone + self._taken("fmul" + letter, self.part)
+                return alone + self._taken("fmul" + letter, self.part, num_registers=2)
             case VectorOperation.DOT:
                 taken = self._taken("fmul" + letter, self.part)
             case VectorOperation.NRM2:
@@ -135,8 +135,12 @@ class VectorPlan:
         taken += fold_cycles(self.part, "fadd" + letter, self.arch)
         return taken + (self.sum.cycles if self.sum else 0)
 
-    def _taken(self, name: str, num_elements: int, *, takes_turns: bool = False) -> int:
-        return operation_cycles(name, num_elements, self.arch, takes_turns=takes_turns)
+    def _taken(
+        self, name: str, num_elements: int, *, takes_turns: bool = False, num_registers: int = 3
+    ) -> int:
+        return operation_cycles(
+            name, num_elements, self.arch, takes_turns=takes_turns, num_registers=num_registers
+        )
 
     @takes_operands
     def error_bound(
@@ -247,6 +251,7 @@ def operation_cycles(
     *,
     accumulates: bool = False,
     takes_turns: bool = False,
+    num_registers: int = 3,
 ) -> int:
     """Cycles of an operation and of its results, which the next one needs.
 
@@ -256,10 +261,11 @@ def operation_cycles(
         arch: the generation.
         accumulates: its elements are added to a scalar.
         takes_turns: reads meet, or whole rows are updated in place.
+        num_registers: descriptors of its operands.
     """
     generation = GENERATIONS[arch]
     turns = ONE_TURN * (1 + takes_turns)
-    shape = VectorShape(num_registers=3, accumulates=accumulates, turns=turns)
+    shape = VectorShape(num_registers=num_registers, accumulates=accumulates, turns=turns)
     issued = vector_cycles(VECTOR_OPS[name], num_elements, generation, shape)
     return issued + generation.timing.drain_cycles
 
