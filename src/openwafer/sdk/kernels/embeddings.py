@@ -53,8 +53,6 @@ _POINTERS: Final = (3, 1)
 """Loads of pointers before tokens, and backward before the row's sums."""
 _FILL_CYCLES: Final = 2
 """Of the instructions that set gradients to zero, without the product of their number."""
-_SUM_CYCLES: Final = 6
-"""Of those that make a descriptor of all gradients."""
 
 _MOST_TOKENS: Final = 124
 """Of a PE, as strides of descriptors have 8 bits."""
@@ -107,7 +105,6 @@ class EmbeddingPlan:
         taken += drain_cycles(timing.drain_cycles, timing.load_latency, reads_memory=False)
         turns = read_turns(0, 2, 0, 2 * at_rest.tokens, timing.row_words, 0)
         added = self._operation("fadds", 3, turns)
-        taken += _SUM_CYCLES
         return at_rest.row_end(taken + self._of_tokens(added, 0, _PADDED_CYCLES[1]), words)
 
     def _operation(self, name: str, num_registers: int, turns: int = ONE_TURN) -> int:

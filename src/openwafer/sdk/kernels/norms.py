@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.pace import ONE_TURN, load_cycles, read_turns
+from openwafer.sdk.arch.timing import Timing
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import UNIT, gamma
@@ -26,8 +28,18 @@ _ROOT_ROUNDINGS: Final = 5
 """Units that ``<kernels/inverse_root>`` and the addition of epsilon are off by, at most."""
 _LEAST: Final = 2.0**-126
 """More than products below the normal numbers lose."""
-_ROOT_CYCLES: Final = 38
-"""Of one over a root, with its loop."""
+_POINTERS: Final = (5, 6)
+"""Loads of pointers before a pass, forward and backward."""
+_PASS_CYCLES: Final = ((17, 8), (20, 1))
+"""Of the instructions between operations of each pass, and of those more where there is a mean."""
+_SUM_CYCLES: Final = 3
+"""Of the instructions of ``add_features`` or ``add_tokens`` of ``<kernels/tile>``."""
+_ALONE_CYCLES: Final = 6
+"""Of those of ``add_up`` where a column is one PE, which has nobody to send to."""
+_MOST_UNROLLED: Final = 4
+"""Tokens whose loop of roots is written out."""
+_MEETS: Final = 2 * ONE_TURN
+"""Of reads of two arrays that begin at equal words of rows, or of whole rows updated in place."""
 
 
 class Norm(StrEnum):
@@ -102,35 +114,88 @@ class NormPlan:
 
     @property
     def cycles(self) -> int:
-        """Predicted cycles of the forward pass."""
+        """Predicted cycles of the forward pass.
+
+        They are those of its operations, one behind the other, of the instructions between them,
+        and of :attr:`_roots`. The last operation's results are waited for.
+        """
         at_rest, mean = self.at_rest, self.has_mean
-        taken = at_rest.tokens * _ROOT_CYCLES + (1 + mean) * self._sums(1)
-        taken += 3 * self._of_all("fmuls", takes_turns=True)
-        taken += mean * (self._of_all("fadds") + self._of_all("fadds", takes_turns=True))
-        return at_rest.begin_cycles + taken
+        taken = self._around(is_backward=False) + self._roots
+        taken += (1 + mean) * (self._of_features + self._of_column(1))
+        taken += 2 * self._of_all("fmuls", _MEETS) + self._of_all("fmuls", self._by_feature)
+        if mean:
+            taken += at_rest.issue_cycles("fmuls", at_rest.tokens, num_registers=2)
+            taken += self._of_all("fsubs") + self._of_all("fadds", self._by_feature)
+        return at_rest.begin_cycles + taken + self._timing.drain_cycles
 
     @property
     def backward_cycles(self) -> int:
-        """Predicted cycles of the backward pass."""
-        at_rest, mean = self.at_rest, self.has_mean
-        per_feature = at_rest.operation_cycles("fadds", at_rest.size, accumulates=True)
-        taken = self._sums(1 + mean) + (1 + mean) * per_feature
-        taken += 3 * self._of_all("fmuls") + 2 * self._of_all("fmuls", takes_turns=True)
-        taken += self._of_all("fadds", takes_turns=True) + mean * self._of_all("fadds")
+        """Predicted cycles of the backward pass, in the same way.
+
+        A row's sums begin with the load of a pointer, which waits for the last operation.
+        """
+        at_rest, mean, timing = self.at_rest, self.has_mean, self._timing
+        numbers = 1 + mean
+        taken = self._around(is_backward=True) + self._of_column(numbers)
+        taken += numbers * (self._of_features + self._of_tokens)
+        taken += at_rest.issue_cycles("fmuls", numbers * at_rest.tokens, num_registers=2)
+        taken += 3 * self._of_all("fmuls", _MEETS) + self._of_all("fmuls", self._by_feature)
+        taken += self._of_all("fmuls") + numbers * self._of_all("fsubs", _MEETS)
+        taken += timing.drain_cycles + load_cycles(1, timing.load_latency)
         ready = np.full(at_rest.grid.columns, LOOK_CYCLES + taken)
         return at_rest.row_end(ready, 2 * at_rest.features)
 
-    def _of_all(self, name: str, *, takes_turns: bool = False) -> int:
-        at_rest = self.at_rest
-        return at_rest.operation_cycles(name, at_rest.size, takes_turns=takes_turns)
+    @property
+    def _timing(self) -> Timing:
+        return GENERATIONS[self.at_rest.arch].timing
 
-    def _sums(self, numbers: int) -> int:
-        """Of so many sums over the features of each token."""
+    @property
+    def _by_feature(self) -> int:
+        """Quarters of a cycle for reads of activations, and of one number again and again."""
+        return read_turns(0, 2, 0, 0, self._timing.row_words, 0)
+
+    @property
+    def _roots(self) -> int:
+        """Of one over each token's root, in the order of ``<kernels/inverse_root>``.
+
+        Its sum is loaded, scaled, and epsilon is added; half of that, and the guess, a shift and a
+        difference of two words each, are issued meanwhile. Three steps of Newton are four
+        operations each, and all wait for one another. Two addresses and a store remain. A loop
+        that is not written out begins with a counter and ends with a branch that is taken.
+        """
+        timing = self._timing
+        guess, steps, stored = 1 + 2 + 2, 3 * 4, 2 + 1
+        waits = timing.load_latency + (2 + steps) * timing.float_latency
+        tokens, turn, around = self.at_rest.tokens, waits + guess + stored, 0
+        if tokens > _MOST_UNROLLED:
+            turn, around = turn + timing.loop_cycles, 1 + timing.branch_cycles[1]
+        return tokens * turn + around
+
+    def _around(self, *, is_backward: bool) -> int:
+        """Of loads of pointers and of instructions between operations."""
+        own, of_mean = _PASS_CYCLES[is_backward]
+        pointers = load_cycles(_POINTERS[is_backward], self._timing.load_latency)
+        return pointers + own + self.has_mean * of_mean
+
+    def _of_all(self, name: str, turns: int = ONE_TURN) -> int:
+        return self.at_rest.issue_cycles(name, self.at_rest.size, turns=turns)
+
+    @property
+    def _of_features(self) -> int:
+        """Of a sum over the PE's features of each token."""
+        zeros = self.at_rest.issue_cycles("fmovs", self.at_rest.tokens, num_registers=1)
+        return _SUM_CYCLES + zeros + self._of_all("fadds", _MEETS)
+
+    @property
+    def _of_tokens(self) -> int:
+        """Of a sum over the PE's tokens of each feature."""
+        zeros = self.at_rest.issue_cycles("fmovs", self.at_rest.features, num_registers=1)
+        return _SUM_CYCLES + zeros + self._of_all("fadds", _MEETS)
+
+    def _of_column(self, numbers: int) -> int:
+        """Of so many sums of each token over a column of PEs."""
         at_rest = self.at_rest
-        zeros = at_rest.operation_cycles("fmovs", at_rest.tokens)
-        of_pe = zeros + self._of_all("fadds", takes_turns=True)
-        scaled = at_rest.operation_cycles("fmuls", numbers * at_rest.tokens)
-        return numbers * of_pe + scaled + at_rest.sums_cycles(numbers * at_rest.tokens)
+        return at_rest.sums_cycles(numbers * at_rest.tokens) if at_rest.tree else _ALONE_CYCLES
 
     def forward(
         self,

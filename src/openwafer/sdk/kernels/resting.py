@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.arch.pace import load_cycles
+from openwafer.sdk.arch.pace import ONE_TURN, VectorShape, load_cycles, vector_cycles
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.operands import check_finite
 from openwafer.sdk.kernels.precision import Precision
@@ -51,6 +52,8 @@ _WHOLE_ROWS: Final = ("fadds", "fsubs", "fnegs")
 """Operations whose beats update whole rows of memory."""
 _ADD_CYCLES: Final = 2
 """Counted of the instructions of ``add`` of ``<kernels/reduce/pe>`` until a PE sends."""
+_SUM_CYCLES: Final = 6
+"""Of the instructions of ``<kernels/ring/pe>`` that make a descriptor of all numbers."""
 LEAST_POWER: Final = 2.0**-125
 """More than exponentials that ``<kernels/elementary>`` takes of -87."""
 
@@ -190,6 +193,20 @@ class Resting:
         )
         return taken + DESCRIPTOR_CYCLES
 
+    def issue_cycles(
+        self, name: str, num_elements: int, *, num_registers: int = 3, turns: int = ONE_TURN
+    ) -> int:
+        """Of a vector operation alone, which the next one follows without a wait.
+
+        Args:
+            name: of the operation.
+            num_elements: of its operands.
+            num_registers: descriptors of its operands.
+            turns: quarters of a cycle that reads of a beat take.
+        """
+        shape = VectorShape(turns=turns, num_registers=num_registers)
+        return vector_cycles(VECTOR_OPS[name], num_elements, GENERATIONS[self.arch], shape)
+
     def chain_cycles(self, names: Iterable[str], num_elements: int) -> int:
         """Of operations in place, each of which needs what the one before wrote."""
         return sum(
@@ -224,6 +241,7 @@ class Resting:
             num_words: of each PE.
         """
         columns, generation = self.grid.columns, GENERATIONS[self.arch]
+        ready = ready + _SUM_CYCLES
         if columns == 1:
             return int(ready[0])
         timing = generation.timing
