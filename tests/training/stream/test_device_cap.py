@@ -1,5 +1,6 @@
 """The device budget in a loop of one's own: it holds for calls that the plan did not foresee."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -95,6 +96,35 @@ def test_graphs_that_wait_for_their_backward_count() -> None:
         losses = [model(rows(200))]
         with pytest.raises(OpenwaferError, match="graphs of earlier forwards hold"):
             losses.extend(model(rows(200)) for _ in range(4))
+
+
+def gradients_of(num_forwards: int, cap: int | None) -> dict[str, Tensor]:
+    """Gradients of one backward behind several forwards."""
+    model = Chain()
+    streamed = None if cap is None else stream(model, cap)
+    torch.stack([model(rows(200)) for _ in range(num_forwards)]).sum().backward()
+    if streamed is None:
+        return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    found = dict(streamed.gradients())
+    streamed.close()
+    return found
+
+
+def test_inputs_of_layers_that_run_again_leave_room_for_a_second_forward() -> None:
+    assert differing(gradients_of(2, CAP), gradients_of(2, None)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_forwards", "cap"), [(2, 330_000), (3, CAP)])
+def test_the_budget_that_the_last_forward_is_told_serves_them_all(
+    num_forwards: int, cap: int
+) -> None:
+    with pytest.raises(OpenwaferError, match="graphs of earlier forwards hold") as told:
+        gradients_of(num_forwards, cap)
+    named = re.search(r"a budget of ([\d,]+) bytes", str(told.value))
+    assert named is not None
+    found = gradients_of(num_forwards, int(named[1].replace(",", "")))
+    assert differing(found, gradients_of(num_forwards, None)) == []
 
 
 def test_a_kind_of_batch_is_metered_when_it_comes_for_the_first_time() -> None:

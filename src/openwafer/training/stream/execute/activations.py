@@ -6,26 +6,32 @@ to host memory, or dropped and recomputed. The autograd graph is always that of 
 sums run in the plain order and gradients keep their bits.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import dropwhile, islice
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 import torch
 import xxhash
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils.weak import TensorWeakRef
 
 from openwafer.diagnostics import error
 from openwafer.training.plan_record import Activations
 from openwafer.training.stream.device.device import Device
-from openwafer.training.stream.device.saved_weights import Geometry, whole_storage
+from openwafer.training.stream.device.saved_weights import Geometry
 from openwafer.training.stream.device.weights import DeviceWeights, WeightHandle
+from openwafer.training.stream.execute.host_copies import (
+    MIN_OFFLOAD_BYTES,
+    HostCopies,
+    KnownCopy,
+    MovedInput,
+    OffloadedTensor,
+)
 from openwafer.training.stream.execute.snapshot import LayerState, version_of
 from openwafer.training.stream.execute.thread_state import (
     RandomState,
@@ -109,10 +115,6 @@ def shares_storage(tensor: torch.Tensor, storages: AbstractSet[int]) -> bool:
 def keeping(copied: AbstractSet[int]) -> saved_tensors_hooks:
     """Context for code beside the layers, which copies what it saves of these storages."""
     return saved_tensors_hooks(lambda tensor: Kept(tensor, copied), Kept.as_saved)
-
-
-# Smaller storages stay on the device: their transfer costs more than their bytes.
-MIN_OFFLOAD_BYTES: Final = 4096
 
 
 class _AllCollectedError(Exception):
@@ -220,74 +222,30 @@ class Frame:
         """Bring back what is no weight and is not kept."""
         raise AssertionError(f"a frame that keeps activations has none packed as {type(packed)}")
 
-    def move_to_host(self) -> None:
-        """Let activations that wait on the device wait in host memory."""
-        moved = self._move()
-        self.moved_bytes += sum(num_bytes for storage, num_bytes in moved if storage() is None)
-
-    def _move(self) -> "list[tuple[ref[torch.UntypedStorage], int]]":
-        """Copy storages; returns those that were kept, with their sizes."""
-        copies: WeakKeyDictionary[torch.UntypedStorage, _OffloadedStorage] = WeakKeyDictionary()
+    def move(self, copies: HostCopies) -> None:
+        """Hold copies in host memory in the place of what waits on the device."""
         alive = (kept for one in self._kept if (kept := one()) is not None)
         waiting = [(kept, tensor) for kept in alive if (tensor := kept.movable) is not None]
         for kept, tensor in waiting:
-            storage = tensor.untyped_storage()
-            if storage.nbytes() >= MIN_OFFLOAD_BYTES:
-                copy = copies.get(storage) or _OffloadedStorage(tensor, self._weights.device)
-                copies[storage] = copy
-                kept.move(_OffloadedTensor(copy, Geometry.of(tensor)).restored)
-        return [(ref(storage), storage.nbytes()) for storage in copies]
+            copy = copies.take(tensor)
+            if copy is not None:
+                kept.move(copy.restored)
 
 
-class _OffloadedStorage:
-    """One storage in host memory, brought back on first use."""
+def move_to_host(frames: Iterable[Frame], device: Device) -> None:
+    """Let what frames hold for a backward that has not come wait in host memory.
 
-    def __init__(self, tensor: torch.Tensor, device: Device) -> None:
-        self._device = device
-        whole = whole_storage(tensor)
-        with device.host_section():
-            self._host = torch.empty(whole.shape, dtype=whole.dtype)
-        self._saved = device.download(whole, self._host, device.submitted())
-        self._restored: torch.Tensor | None = None
-
-    def restore(self) -> torch.Tensor:
-        if self._restored is None:
-            self._saved.wait()
-            self._restored = torch.empty_like(self._host, device=self._device.torch_device)
-            self._device.upload(self._restored, self._host, self._device.submitted()).wait()
-        return self._restored
-
-
-@dataclass(frozen=True, slots=True)
-class _OffloadedTensor:
-    storage: _OffloadedStorage
-    seen: Geometry
-
-    def restored(self) -> torch.Tensor:
-        """The tensor, on the device."""
-        return self.seen.view_of(self.storage.restore())
-
-
-class _Copied:
-    """A storage's copy, and the tensor whose version counter tells whether it still holds.
-
-    Tensors of one storage may have counters of their own, as pieces by ``unsafe_chunk`` and
-    ``tensor.data`` have: an equal version of another tensor's counter says nothing. A view has the
-    counter of its base.
+    What one layer hands to the next is held by both. A storage that somebody else holds, too,
+    stays, and no frame counts it as moved.
     """
-
-    def __init__(self, tensor: torch.Tensor, device: Device) -> None:
-        self.storage = _OffloadedStorage(tensor, device)
-        self._counted, self._version = TensorWeakRef(counted_by(tensor)), tensor._version
-
-    def holds(self, tensor: torch.Tensor) -> bool:
-        """Whether the storage is known to be as it was copied."""
-        return self._counted() is counted_by(tensor) and self._version == tensor._version
-
-
-def counted_by(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with whose version counter a tensor's writes are counted."""
-    return tensor if tensor._base is None else tensor._base
+    copies, first = HostCopies(device), list[tuple[Frame, ref[torch.UntypedStorage], int]]()
+    for frame in frames:
+        frame.move(copies)
+        first += [(frame, *moved) for moved in copies.taken]
+        copies.taken.clear()
+    for frame, storage, num_bytes in first:
+        if storage() is None:
+            frame.moved_bytes += num_bytes
 
 
 class OffloadFrame(Frame):
@@ -298,7 +256,7 @@ class OffloadFrame(Frame):
     ) -> None:
         super().__init__(weights, ensure, layer, copied)
         # Weak keys: a new storage may live where a freed one did.
-        self._copies: WeakKeyDictionary[torch.UntypedStorage, _Copied] = WeakKeyDictionary()
+        self._copies: WeakKeyDictionary[torch.UntypedStorage, KnownCopy] = WeakKeyDictionary()
 
     def _pack_activation(self, tensor: torch.Tensor) -> object:
         self._weights.uses.saved(self._layer, tensor)
@@ -307,11 +265,11 @@ class OffloadFrame(Frame):
             return super()._pack_activation(tensor)
         known = self._copies.get(storage)
         if known is None or not known.holds(tensor):
-            known = self._copies[storage] = _Copied(tensor, self._weights.device)
-        return _OffloadedTensor(known.storage, Geometry.of(tensor))
+            known = self._copies[storage] = KnownCopy(tensor, self._weights.device)
+        return OffloadedTensor(known.storage, Geometry.of(tensor))
 
     def _unpack_activation(self, packed: object) -> torch.Tensor:
-        assert isinstance(packed, _OffloadedTensor)
+        assert isinstance(packed, OffloadedTensor)
         return packed.restored()
 
 
@@ -332,7 +290,7 @@ class RecomputeFrame(Frame):
 
     def __init__(self, weights: DeviceWeights, ensure: Bring, call: Call) -> None:
         super().__init__(weights, ensure, call.layer)
-        self._call = call
+        self._call = replace(call, args=(), kwargs={})
         self._saved: list[_Saved] = []
         self._num_repeated = 0
         self._collected: dict[int, torch.Tensor] = {}
@@ -394,9 +352,10 @@ class RecomputeFrame(Frame):
         self._check_inputs()
         for record in self._call.records:
             self._ensure((record,))
+        here = [leaf.tensor() if isinstance(leaf, MovedInput) else leaf for leaf in self._leaves]
         # The batch itself is nobody's activation, and counts from no rehearsal on.
         with self._weights.device.host_section():
-            leaves = [_detached(leaf) for leaf in self._leaves]
+            leaves = [_detached(leaf) for leaf in here]
         args, kwargs = pytree.tree_unflatten(leaves, self._tree)
         self._num_repeated = 0
         try:
@@ -448,7 +407,21 @@ class RecomputeFrame(Frame):
         return RandomState.now(self._weights.device.torch_device, is_whole=is_whole)
 
     def _versions_now(self) -> list[int]:
-        return [version_of(leaf) for leaf in self._leaves if isinstance(leaf, torch.Tensor)]
+        return [
+            leaf.version if isinstance(leaf, MovedInput) else version_of(leaf)
+            for leaf in self._leaves
+            if isinstance(leaf, torch.Tensor | MovedInput)
+        ]
+
+    def move(self, copies: HostCopies) -> None:
+        """Hold copies of the layer's inputs, if they are as they were."""
+        if self._versions_now() != self._versions:
+            return
+        weights = self._weights
+        for index, leaf in enumerate(self._leaves):
+            if MovedInput.may_move(leaf, weights.device) and weights.handle(leaf) is None:
+                copy = copies.take(leaf)
+                self._leaves[index] = leaf if copy is None else MovedInput(leaf, copy)
 
     def _check_inputs(self) -> None:
         if self._weights.num_writes != self._num_writes:

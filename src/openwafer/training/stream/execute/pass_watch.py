@@ -21,7 +21,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.device.device import Device
 from openwafer.training.stream.device.layer_backend import TORCH, LayerBackend
 from openwafer.training.stream.device.weights import DeviceWeights
-from openwafer.training.stream.execute.activations import Frame
+from openwafer.training.stream.execute.activations import Frame, move_to_host
 from openwafer.training.stream.replicas.ownership import Ownership, StagePlan, StoreShare
 from openwafer.training.stream.step_plan import StepPlan
 from openwafer.training.torch_private import pytree
@@ -322,9 +322,9 @@ class PassWatch:
 
     def move_graphs(self) -> list[Graph]:
         """Let the graphs of earlier passes wait in host memory, as far as they can."""
-        for _, frames in self._living:
-            for frame in _alive(frames):
-                frame.move_to_host()
+        move_to_host(
+            [frame for _, frames in self._living for frame in _alive(frames)], self._device
+        )
         return self._graphs
 
     def _is_planned(self, kind: CallKind) -> bool:

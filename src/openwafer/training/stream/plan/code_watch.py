@@ -21,7 +21,7 @@ from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.stream.device.device import MemoryMeter
 from openwafer.training.stream.device.saved_weights import Geometry
 from openwafer.training.stream.device.weights import DeviceWeights, WeightUses
-from openwafer.training.stream.execute.activations import counted_by
+from openwafer.training.stream.execute.host_copies import counted_by
 from openwafer.training.stream.execute.reach import ATOMS, functions_reached
 from openwafer.training.stream.execute.snapshot import (
     LayerState,
