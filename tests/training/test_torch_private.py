@@ -187,3 +187,14 @@ def test_attention_on_a_cpu_tells_the_logarithms_of_its_sums() -> None:
     query, key = torch.randn(2, 1, 1, 40, 8, generator=torch.Generator().manual_seed(0))
     _, found = names.cpu_attention(query, key, key, scale=1.0)
     torch.testing.assert_close(found, (query @ key.mT).logsumexp(-1))
+
+
+def test_heads_of_attention_on_a_cpu_share_keys() -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key = (torch.randn(heads, 3, 40, 8, generator=generator) for heads in (4, 2))
+    query, shared, repeated = (
+        one.transpose(0, 1) for one in (query, key, key.repeat_interleave(2, 0))
+    )
+    found = names.cpu_attention(query, shared, shared, is_causal=True)
+    expected = names.cpu_attention(query, repeated, repeated, is_causal=True)
+    torch.testing.assert_close(found, expected)

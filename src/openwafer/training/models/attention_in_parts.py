@@ -6,7 +6,11 @@ as many queries as it can, and what lies alike in many places of a sequence is o
 leaves the logarithm of its sum of exponentials, by which parts are joined; the backward takes the
 joined one, and so sees the whole softmax (T. Dao et al., arXiv 2205.14135, section 3.1).
 
-Shapes: M batch and heads, N tokens, K size of one head, P pieces of a part, S rows of a piece.
+Heads of queries that lie side by side may share keys. The forward copies none of them, the backward
+those of a part at a time.
+
+Shapes: M batch and heads, L batch and heads of keys, N tokens, K size of one head, P pieces of a
+part, S rows of a piece.
 """
 
 from collections.abc import Iterator
@@ -192,7 +196,7 @@ def _window(window: int, num_tokens: int) -> Iterator[Part]:
 
 
 class AttentionInParts(torch.autograd.Function):
-    """Attention (M, N, K) of queries, keys and values of all tokens, of that shape each."""
+    """Attention (M, N, K) of queries, by keys and values (L, N, K), of all tokens; L divides M."""
 
     @staticmethod
     def forward(
@@ -235,14 +239,20 @@ def _gathered(
     part: Part, tensors: tuple[Tensor, Tensor, Tensor], scale: float | None
 ) -> tuple[Tensor, Tensor]:
     """What the queries of a part gather, (M, P, S, K), and the logarithms of their sums."""
-    taken = (part.taken(rows, one) for rows, one in zip(part.rows, tensors, strict=True))
+    taken = [part.taken(rows, one) for rows, one in zip(part.rows, tensors, strict=True)]
+    is_shared = len(taken[0]) != len(taken[1])
+    if is_shared:
+        # The kernel finds the keys of a head where heads are the second dim.
+        taken = [one.transpose(0, 1) for one in taken]
     own, its = cpu_attention(*taken, is_causal=part.is_causal, scale=scale)
+    if is_shared:
+        own, its = own.transpose(0, 1), its.transpose(0, 1)
     dtype = torch.promote_types(own.dtype, torch.float32)
     return part.in_order(own).to(dtype), part.in_order(its)
 
 
 def _sent_back(part: Part, tensors: tuple[Tensor, ...], scale: float | None) -> tuple[Tensor, ...]:
-    """Gradients of a part's queries, keys and values, (M, P, S, K) each.
+    """Gradients of a part's queries (M, P, S, K), keys and values (L, P, S, K).
 
     Args:
         part: of the attention.
@@ -251,6 +261,13 @@ def _sent_back(part: Part, tensors: tuple[Tensor, ...], scale: float | None) -> 
         scale: of the scores.
     """
     rows = (part.queries, *part.rows, part.queries, part.queries)
-    taken = (part.taken(own, one) for own, one in zip(rows, tensors, strict=True))
+    taken = [part.taken(own, one) for own, one in zip(rows, tensors, strict=True)]
+    num_shared = len(taken[1]) // len(taken[2])
+    if num_shared > 1:
+        # The kernel takes shared ones, and rounds their gradient anew for each head and its rows.
+        taken[2:4] = [one.repeat_interleave(num_shared, 0) for one in taken[2:4]]
     found = cpu_attention_backward(*taken, dropout_p=0.0, is_causal=part.is_causal, scale=scale)
+    if num_shared > 1:
+        query, *others = found
+        found = (query, *(one.unflatten(0, (-1, num_shared)).sum(1) for one in others))
     return tuple(map(part.in_order, found))

@@ -169,14 +169,8 @@ def _in_parts(
     key_value: tuple[Tensor, Tensor],
     scale: float | None,
 ) -> Tensor:
-    key, value = map(_flat, key_value)
-    num_shared = query_BHQK.shape[1] // key_value[0].shape[1]
-    # Keys are shared by heads side by side; a call for each of these copies none of them.
-    made = [
-        AttentionInParts.apply(_flat(query), key, value, pattern, scale)  # type: ignore[no-untyped-call]
-        for query in (query_BHQK[:, first::num_shared] for first in range(num_shared))
-    ]
-    out: Tensor = made[0] if num_shared == 1 else torch.stack(made, 1)
+    flat = map(_flat, (query_BHQK, *key_value))
+    out: Tensor = AttentionInParts.apply(*flat, pattern, scale)  # type: ignore[no-untyped-call]
     return out.view_as(query_BHQK)
 
 
