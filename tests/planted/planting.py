@@ -22,7 +22,7 @@ NOT_COPIED: Final = shutil.ignore_patterns(
 )
 FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 STARTED: Final = re.compile(
-    r"^(tests/\S+\.py::.+?) *(?:(?:PASSED|SKIPPED|Timeout \().*)?$", re.MULTILINE
+    r"^(tests/\S+\.py::.+?) *(?:(?:PASSED|SKIPPED|FAILED|ERROR|Timeout \().*)?$", re.MULTILINE
 )
 PASSED, NONE_COLLECTED = 0, 5
 """How pytest ends where no test fails."""
@@ -140,6 +140,6 @@ def _run(tree: Path, arguments: Sequence[str], limit_seconds: float) -> _Tests:
 
 def failed_test(output: str) -> str:
     """The test that has failed by what pytest prints; empty where none has."""
-    # A test that hangs ends pytest, and is the last that it has begun.
+    # A test that hangs, or after which pytest itself fails, is the last that it has begun.
     failed = FAILURE.findall(output) or STARTED.findall(output)
     return failed[-1] if failed else ""

@@ -55,7 +55,9 @@ def test_a_fault_that_no_test_sees_is_told(tmp_path: Path) -> None:
     assert str(found).startswith("NOT FOUND (")
 
 
-@pytest.mark.parametrize("ending", ["", " ", " Timeout (0:05:00)!\nThread 0x1:\n"])
+@pytest.mark.parametrize(
+    "ending", ["", " ", " FAILED   [ 54%]\n", " Timeout (0:05:00)!\nThread 0x1:\n"]
+)
 def test_a_test_that_hangs_is_the_one_that_failed(ending: str) -> None:
     begun = "tests/sdk/test_a.py::test_it[1] PASSED   [ 50%]\ntests/sdk/test_a.py::test_it[a b]"
     assert failed_test(begun + ending) == "tests/sdk/test_a.py::test_it[a b]"
