@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from openwafer.cli.demo import by_processor
 from openwafer.training.session import Session
 from openwafer.training.session.building import build_hollow_model, expected_vocab_size
 from tests.cli.command import run_command, settings
@@ -46,6 +47,18 @@ def test_the_demo_of_the_wafer_shows_cycles_and_a_report(tmp_path: Path) -> None
     assert "Cycles on the wafer" in page
     assert "8 x 4 PEs of wse3, simulated: " in page
     assert "computed on the host" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("units", "precision", "optimizer"),
+    [({"amx_bf16": True}, "bf16", "muon"), ({"amx_bf16": False, "avx2": True}, "fp32", "adamw")],
+)
+def test_no_step_multiplies_bf16_without_units_for_it(
+    units: dict[str, bool], precision: str, optimizer: str
+) -> None:
+    with as_file(files("openwafer.cli") / "demo.yaml") as path:
+        config = Session(path, by_processor(units)).config
+    assert (config.precision, config.optimizer.name) == (precision, optimizer)
 
 
 def test_the_demos_device_is_smaller_than_its_weights(tmp_path: Path) -> None:

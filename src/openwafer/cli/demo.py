@@ -1,6 +1,6 @@
 """The demonstration: a model larger than its device, from sources to a report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,21 @@ PROMPT = "class Reader:\n    def __init__(self"
 SAMPLING = Sampling(max_new_tokens=110, temperature=0.4, top_k=20, constraint=can_become_python)
 # What processors say that multiply bf16, as torch.cpu.get_capabilities names it.
 BF16_UNITS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
+# Elsewhere bf16 takes longer than fp32, and a step of torch's Muon, which multiplies in it, 10 s.
+WITHOUT_UNITS = (
+    "precision=fp32",
+    "optimizer.name=adamw",
+    "optimizer.learning_rate=3e-3",
+    "optimizer.options={betas: [0.9, 0.95]}",
+)
 
 
 def run_demo(folder: Path, overrides: Sequence[str] = ()) -> None:
     """Train, sample, export, load the export with transformers, and write the report."""
     console = Console()
     with as_file(files("openwafer.cli") / "demo.yaml") as path:
-        own = [f"folder={folder}", f"name={free_name(folder, NAME)}", f"precision={_precision()}"]
-        session = Session(path, [*own, *overrides])
+        own = [f"folder={folder}", f"name={free_name(folder, NAME)}"]
+        session = Session(path, [*own, *by_processor(torch.cpu.get_capabilities()), *overrides])
     run = session.folder.path
     console.print("training a transformer on the sources of Python's own library\n")
     result = session.train()
@@ -60,10 +67,10 @@ def run_demo(folder: Path, overrides: Sequence[str] = ()) -> None:
         console.print(f"{name:<12} {place}", highlight=False, soft_wrap=True)
 
 
-def _precision() -> str:
-    """``bf16`` where the processor has units for it; elsewhere it takes longer than ``fp32``."""
-    capabilities = torch.cpu.get_capabilities()
-    return "bf16" if any(capabilities.get(unit) for unit in BF16_UNITS) else "fp32"
+def by_processor(capabilities: Mapping[str, object]) -> tuple[str, ...]:
+    """Settings of the demonstration for a processor, of whose units torch tells the names."""
+    has_units = any(capabilities.get(unit) for unit in BF16_UNITS)
+    return ("precision=bf16",) if has_units else WITHOUT_UNITS
 
 
 def _show_sample(written: GeneratedTexts, console: Console) -> None:
