@@ -9,15 +9,7 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.arch.pace import (
-    ONE_TURN,
-    VectorShape,
-    drain_cycles,
-    load_cycles,
-    read_turns,
-    vector_cycles,
-)
-from openwafer.sdk.arch.vector_ops import VECTOR_OPS
+from openwafer.sdk.arch.pace import ONE_TURN, drain_cycles, load_cycles, read_turns
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.ir.prices import constant_product_cycles
 from openwafer.sdk.kernels.operands import check_finite, takes_operands
@@ -97,11 +89,10 @@ class EmbeddingPlan:
     def backward_cycles(self) -> int:
         """Predicted cycles of the backward pass."""
         at_rest, words = self.at_rest, self.most_entries * self.at_rest.features
-        generation = GENERATIONS[at_rest.arch]
-        timing = generation.timing
+        timing = GENERATIONS[at_rest.arch].timing
         taken = LOOK_CYCLES + sum(load_cycles(n, timing.load_latency) for n in _POINTERS)
         taken += _FILL_CYCLES + constant_product_cycles(1, at_rest.features)
-        taken += vector_cycles(VECTOR_OPS["fmovs"], words, generation, VectorShape(num_registers=1))
+        taken += at_rest.issue_cycles("fmovs", words, num_registers=1)
         taken += drain_cycles(timing.drain_cycles, timing.load_latency, reads_memory=False)
         turns = read_turns(0, 2, 0, 2 * at_rest.tokens, timing.row_words, 0)
         added = self._operation("fadds", 3, turns)
@@ -109,9 +100,11 @@ class EmbeddingPlan:
 
     def _operation(self, name: str, num_registers: int, turns: int = ONE_TURN) -> int:
         """Cycles of an operation on a token's features, which lie apart."""
-        shape = VectorShape((self.at_rest.tokens,), turns, num_registers=num_registers)
-        generation = GENERATIONS[self.at_rest.arch]
-        return vector_cycles(VECTOR_OPS[name], self.at_rest.features, generation, shape)
+        at_rest = self.at_rest
+        strides = (at_rest.tokens,)
+        return at_rest.issue_cycles(
+            name, at_rest.features, strides=strides, num_registers=num_registers, turns=turns
+        )
 
     def _of_tokens(self, own: int, padded: int, of_padded: int) -> NDArray[np.int64]:
         """Cycles of the tokens of each column of PEs, of which the last ones may be padded.

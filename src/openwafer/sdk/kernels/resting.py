@@ -194,17 +194,24 @@ class Resting:
         return taken + DESCRIPTOR_CYCLES
 
     def issue_cycles(
-        self, name: str, num_elements: int, *, num_registers: int = 3, turns: int = ONE_TURN
+        self,
+        name: str,
+        num_elements: int,
+        *,
+        strides: tuple[int, ...] = (),
+        num_registers: int = 3,
+        turns: int = ONE_TURN,
     ) -> int:
         """Of a vector operation alone, which the next one follows without a wait.
 
         Args:
             name: of the operation.
             num_elements: of its operands.
+            strides: of operands whose elements lie apart.
             num_registers: descriptors of its operands.
             turns: quarters of a cycle that reads of a beat take.
         """
-        shape = VectorShape(turns=turns, num_registers=num_registers)
+        shape = VectorShape(strides, turns, num_registers=num_registers)
         return vector_cycles(VECTOR_OPS[name], num_elements, GENERATIONS[self.arch], shape)
 
     def chain_cycles(self, names: Iterable[str], num_elements: int) -> int:
