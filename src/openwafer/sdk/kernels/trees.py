@@ -251,8 +251,6 @@ def _last_of_halves(num_pes: int, line: _Line, *, is_first: bool = False) -> _Me
     The first PE of the line has one operation for all of them; another one has a second one for
     the last message, which it sends on as it comes.
     """
-    if num_pes == 1:
-        return _Message(0, 0)
     last, ready = _Message(0, 0), float(_READY)
     for distance in (1 << bit for bit in range((num_pes - 1).bit_length())):
         own = _last_of_halves(min(distance, num_pes - distance), line)
