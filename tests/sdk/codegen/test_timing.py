@@ -115,6 +115,15 @@ def test_changing_words_of_a_descriptor_in_place_stores_them() -> None:
     assert cycles_of(text) == 2
 
 
+@pytest.mark.parametrize(("name", "cycles"), [("", 1), ("  store @d, %2 !0\n", 1 + 4)])
+def test_a_descriptor_with_a_name_is_copied_before_its_address_is_stored(
+    name: str, cycles: int
+) -> None:
+    made = '  %2 = dsd_set["1"] dsd dsd(1, 40, 8, 0, 1, 1, 0, 0), %1 !0\n'
+    address = "  %0 = get[n] i16 !0\n  %1 = bitcast u16 %0 !0\n"
+    assert cycles_of(f"{address}{made}{name}  vector[mov16] %2, 5:u16 !0") == cycles
+
+
 def test_a_descriptor_stored_elsewhere_is_copied() -> None:
     assert cycles_of("  %0 = load dsd @d !0\n  store @e, %0 !0") == 4
 
