@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from openwafer.planning.placement import Demand
 from openwafer.planning.placement.bands import PRECISION, SLOWER, least_cycles, place_in_bands
-from openwafer.planning.placement.layer_load import slowest_cycles
+from openwafer.planning.placement.layer_load import slowest_cycles, wire_length
 from tests.examples import examples
 from tests.tables import case
 
@@ -77,6 +77,14 @@ def test_no_floor_plan_in_bands_is_faster(demands: list[Demand], columns: int, r
         assert least == float("inf")
     else:
         assert least * (1 - 1e-9) <= slowest_cycles(demands, found) <= least * SLOWER * 1.001
+
+
+@pytest.mark.parametrize("side", [2, 3])
+def test_bands_run_to_and_fro_so_that_each_layer_is_beside_the_next(side: int) -> None:
+    demands = [Demand("layer", 1.0, 0.0, 0.0, 1.0)] * side**2
+    found = place_in_bands(demands, side, side, CORE_BYTES)
+    assert found is not None
+    assert wire_length(demands, found) == side**2 - 1
 
 
 def placements(columns: int, rows: int) -> list[tuple[int, int, frozenset[int]]]:
