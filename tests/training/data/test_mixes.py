@@ -20,7 +20,7 @@ from openwafer.training.data import (
     TokenizerTraining,
     prepare,
 )
-from openwafer.training.data.mix import PERIOD, Mix, MixedSource, parts_of
+from openwafer.training.data.mix import PERIOD, Mix, MixedSource, check_shares, parts_of
 from tests.training.data.corpora import write_texts
 
 SHARES = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=6).map(tuple)
@@ -70,6 +70,13 @@ def test_each_source_is_read_in_its_own_order_without_a_gap(shares: tuple[float,
     for source in range(len(shares)):
         drawn = places[sources == source]
         assert drawn.tolist() == list(range(drawn.size))
+
+
+def test_a_source_may_have_one_sample_in_a_thousand() -> None:
+    shares = (1.0, 999.0)
+    check_shares(shares)
+    sources, _ = Mix(shares).draw(np.arange(3000))
+    assert [int((part == 0).sum()) for part in np.split(sources, 3)] == [1, 1, 1]
 
 
 def test_batches_have_samples_of_all_sources(dataset: TokenDataset) -> None:
