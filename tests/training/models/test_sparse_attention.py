@@ -42,9 +42,9 @@ def drawn(num_heads: int, seed: int) -> Tensor:
 def test_it_is_dense_attention_under_its_mask(name: str, num_queries: int) -> None:
     query, key, value = drawn(4, 0), drawn(2, 1), drawn(2, 2)
     last = query[:, :, -num_queries:]
-    found = sparse_attention(pattern_of(name), last, (key, value))
+    found = sparse_attention(pattern_of(name), last, (key, value), scale=0.5)
     expected = F.scaled_dot_product_attention(
-        last, key, value, attn_mask=mask_of(name)[-num_queries:], enable_gqa=True
+        last, key, value, attn_mask=mask_of(name)[-num_queries:], scale=0.5, enable_gqa=True
     )
     torch.testing.assert_close(found, expected)
     gradients = [
@@ -119,12 +119,14 @@ def test_values_of_another_size_and_doubles_are_exact(dtype: torch.dtype, size: 
 
 @pytest.mark.parametrize("name", SEES)
 def test_padding_is_hidden_besides(name: str) -> None:
-    query, key, value = drawn(2, 0), drawn(2, 1), drawn(2, 2)
+    query, key, value = drawn(4, 0), drawn(2, 1), drawn(2, 2)
     # The first key of a row stays, so that no query sees none.
     is_token = torch.rand(2, 1, 1, TOKENS, generator=torch.Generator().manual_seed(3)) < 0.8
     seen = (is_token | torch.eye(TOKENS, dtype=torch.bool)).expand(2, 1, TOKENS, TOKENS)
     found = sparse_attention(pattern_of(name), query, (key, value), seen)
-    expected = F.scaled_dot_product_attention(query, key, value, attn_mask=mask_of(name) & seen)
+    expected = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask_of(name) & seen, enable_gqa=True
+    )
     torch.testing.assert_close(found, expected)
 
 
