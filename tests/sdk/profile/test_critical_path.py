@@ -15,7 +15,7 @@ from openwafer.sdk.profile import CriticalPath, Reason, critical_path, path_text
 from tests.sdk.fabric.random_machines import CYCLES, build, random_machine
 from tests.sdk.profile.bottlenecks import BOTTLENECKS, TASK_THAT_BLOCKS_ITSELF, path_of
 from tests.sdk.profile.two_commands import two_commands
-from tests.tables import case, checkerboard
+from tests.tables import case
 
 
 def waited(path: CriticalPath, reason: Reason) -> int:
@@ -32,7 +32,7 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize("name", checkerboard(list(BOTTLENECKS)))
+@pytest.mark.parametrize("name", BOTTLENECKS)
 def test_what_the_path_says_is_gained_without_the_bottleneck(name: str, tmp_path: Path) -> None:
     slow = path_of(tmp_path / "slow", BOTTLENECKS[name], is_slow=True)
     fast = path_of(tmp_path / "fast", BOTTLENECKS[name], is_slow=False)
