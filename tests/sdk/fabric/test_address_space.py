@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import openwafer.sdk as wafer
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.fabric import address_space
 from openwafer.sdk.fabric import words as w
@@ -37,6 +38,16 @@ def limit() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_AS, (taken + 2 * GIB, before[1]))
     yield 2 * GIB
     resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.usefixtures("limit")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_program_is_compiled_and_runs_in_two_gibibytes_more(threads: int, tmp_path: Path) -> None:
+    options = wafer.RuntimeOptions(log_folder=None, threads=threads)
+    with small_program(tmp_path, 2, 1).run(options) as run:
+        run["single"] = 2.0
+        run.launch("add", 1.0, 3)
+        assert run["single"].ravel().tolist() == [7.0] * 6
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from rich.console import Console
 from torch import Tensor, nn
 from transformers import T5Config, T5ForConditionalGeneration, ViTConfig
 
+from openwafer.config import to_yaml
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.models import (
     CheckpointFolder,
@@ -20,6 +21,7 @@ from openwafer.training.models import (
     UserModule,
 )
 from openwafer.training.session import Session, TrainResult
+from openwafer.training.session.run_folder import RunFolder
 from tests.training.session.tiny_model import TinyModel
 from tests.training.session.tiny_runs import TinyData, quiet, tiny_config
 from tests.training.session.tiny_saved_models import save_model
@@ -135,6 +137,19 @@ def test_a_folder_of_images_is_told_at_its_key(data: TinyData, tmp_path: Path) -
     told = rf"model: {folder} holds ViT.*causal language models.*\n --> {file}:3:1"
     with pytest.raises(OpenwaferError, match=told):
         Session(file)
+
+
+def test_a_run_whose_model_became_another_kind_is_not_opened(
+    data: TinyData, tmp_path: Path
+) -> None:
+    folder = save_model("llama", data, tmp_path / "llama", torch.float32)
+    config = replace(tiny_config(data, tmp_path), model=CheckpointFolder(folder))
+    config.path.mkdir()
+    RunFolder(config.path).config.write_text(to_yaml(config), encoding="utf-8")
+    assert Session(config.path).config.model == config.model
+    ViTConfig(architectures=["ViTForImageClassification"]).save_pretrained(folder)
+    with pytest.raises(OpenwaferError, match=r"model: .* holds ViTForImageClassification"):
+        Session(config.path)
 
 
 @pytest.mark.slow

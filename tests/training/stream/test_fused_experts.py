@@ -49,6 +49,14 @@ def test_experts_learn_what_those_of_the_plain_loop_do(
     assert differing(training) == []
 
 
+def test_grouped_experts_that_were_planned_without_computing_learn_as_plainly() -> None:
+    row = mixture("mixtral", "grouped_mm", num_hidden_layers=1)
+    training = Training(row, KEEP, num_steps=1)
+    plain, streamed = train_plainly(training), train_streamed(training)
+    assert not streamed.planned.plan.dry.depends_on_values
+    assert all(torch.equal(plain[name], weight) for name, weight in streamed.weights.items())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "implementation", [case(one, by_default=one == "grouped_mm") for one in IMPLEMENTATIONS]
