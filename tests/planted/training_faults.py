@@ -330,4 +330,31 @@ TRAINING_FAULTS: Final = (
             "training/session",
         ),
     ),
+    Fault(
+        "snake",
+        "all bands begin at one side, so that a band's last layer is far from the next",
+        "planning/placement/bands.py",
+        "at = x if band % 2 == 0 else columns - x - width",
+        "at = x",
+        (
+            "planning/placement/test_bands_by_brute_force.py",
+            "planning/placement",
+        ),
+    ),
+    Fault(
+        "mix-period",
+        "the shares of a mix are kept to another part than a thousandth",
+        "training/data/mix.py",
+        "PERIOD: Final = 1000",
+        "PERIOD: Final = 999",
+        ("training/data/test_mixes.py",),
+    ),
+    Fault(
+        "scale-backward",
+        "the backward of sparse attention forgets the scale that its caller gave",
+        "training/models/attention_in_parts.py",
+        "dropout_p=0.0, is_causal=part.is_causal, scale=scale)",
+        "dropout_p=0.0, is_causal=part.is_causal)",
+        ("training/models/test_sparse_attention.py",),
+    ),
 )
