@@ -137,6 +137,11 @@ def test_texts_and_scores_of_a_run_on_the_fabric_are_those_of_its_weights(
     assert session.score([(before, tokens[-4:])])[0].is_greedy
 
 
+def test_texts_of_a_run_in_f16_are_written_in_f32(data: TinyData, tmp_path: Path) -> None:
+    in_f16 = config_of(data, tmp_path, fabric=replace(FABRIC, precision="f16-f32"), **MIXED)
+    assert in_f16.off_the_fabric == on_cpu(in_f16)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("changed", [{}, {"sparsity": 0.5}, WHOLE])
 def test_a_run_that_goes_on_has_the_same_bits(
