@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.generation import GENERATIONS, WORD_BYTES, Arch
+from openwafer.sdk.arch.pace import load_cycles
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.ir.prices import constant_product_cycles
 from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import (
     Precision,
@@ -33,12 +35,14 @@ from openwafer.sdk.kernels.running import (
     check_rectangle,
     compiled,
     cycles_of,
+    is_written_out,
     known_arch,
+    loop_cycles,
 )
 from openwafer.sdk.kernels.trees import start_delay
 
-_CALL_CYCLES: Final = 20
-"""Of the instructions around a product."""
+_CALL_WEIGHT: Final = 4
+"""Of a product's call, in instructions as the compiler counts them."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +101,29 @@ class BatchedGemmPlan:
         """Predicted cycles: sums are set to zero, and products follow one another."""
         front = FRONT_BYTES // self.precision.sums.itemsize
         sums = front + self.per_pe * self.tile[0] * self.tile[2]
+        begin = LOOK_CYCLES + start_delay(self.columns, self.arch)
+        begin += load_cycles(1, GENERATIONS[self.arch].timing.load_latency)
         zeros = zeros_cycles(sums, self.precision, self.arch)
-        multiplied = self.per_pe * (self.product.cycles(self.arch) + _CALL_CYCLES)
-        return LOOK_CYCLES + start_delay(self.columns, self.arch) + zeros + multiplied
+        products = self.per_pe * (self.product.cycles(self.arch) + self._call_cycles)
+        around = 0 if self._is_written_out else loop_cycles(self.per_pe, self.arch)
+        return begin + zeros + around + products
+
+    @property
+    def _is_written_out(self) -> bool:
+        return is_written_out(_CALL_WEIGHT, self.per_pe)
+
+    @property
+    def _call_cycles(self) -> int:
+        """Of the instructions that say where a product's three operands lie."""
+        if self._is_written_out:
+            return 3
+        rows, inner, columns = self.tile
+        lengths = {rows * inner, inner * columns, rows * columns}
+        given, sums = self.precision.given.itemsize, self.precision.sums.itemsize
+        # The product's number times a length, a shift for elements of two words, where the array
+        # begins, and the front of C.
+        shifts = 2 * (given > WORD_BYTES) + (sums > WORD_BYTES)
+        return 3 + 1 + shifts + sum(constant_product_cycles(1, length) for length in lengths)
 
     def error_bound(self, a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
         """Bound of each element's error: ``gamma(n) * |A| @ |B|`` for n columns of A, and half of

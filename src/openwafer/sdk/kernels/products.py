@@ -1,7 +1,7 @@
 """What products of tiles on one PE take: their padding, their memory, their cycles."""
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +11,7 @@ from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import vector_cycles
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.kernels.precision import Precision
-from openwafer.sdk.kernels.running import DESCRIPTOR_CYCLES
+from openwafer.sdk.kernels.running import DESCRIPTOR_CYCLES, is_written_out, loop_cycles
 
 PRODUCT_OPERATIONS: Final = {
     Precision.F32: "fmacs",
@@ -21,12 +21,14 @@ PRODUCT_OPERATIONS: Final = {
 """That scale elements and add them to sums."""
 _STEP: Final = 16
 """Columns of A for whose factors ``<kernels/product/pe>`` waits at once."""
-_LOOP_CYCLES: Final = 7
-"""Of the loop over columns of B, beside its iterations."""
-_COLUMN_INSTRUCTIONS: Final = 14
-"""Of that loop's body beside three for each factor, as the compiler counts them."""
-_MOST_WRITTEN_OUT: Final = 150
-"""Instructions of all turns of a loop that the compiler writes out."""
+_NUM_REGISTERS: Final = 3
+"""That it loads for each column of B."""
+_COLUMN_WEIGHT: Final = 14
+"""Of a column of B, in instructions as the compiler counts them, beside its factors."""
+_FACTOR_WEIGHT: Final = 3
+"""Of a factor."""
+_STEP_WEIGHT: Final = _FACTOR_WEIGHT * _STEP + 3
+"""Of so many factors."""
 FRONT_BYTES: Final = 4
 """In front of sums, so that their reads do not take turns with those of A."""
 
@@ -53,27 +55,34 @@ class Product:
         return self.rows * self.inner * self.columns
 
     def cycles(self, arch: Arch) -> int:
-        """Cycles: of its operations, a load for each of them, and the pauses between groups."""
+        """Cycles: of its instructions and operations, and of the waits between groups of these."""
         generation = GENERATIONS[arch]
         timing, latency = generation.timing, generation.timing.load_latency
         scaling = VECTOR_OPS[PRODUCT_OPERATIONS[self.precision]]
         operation = vector_cycles(scaling, self.rows, generation)
         steps, rest = divmod(self.inner, _STEP)
-        # Factors come from a pointer that is loaded, moved on and kept; the move waits for results.
-        pauses = steps * (2 * latency + 1 + timing.drain_cycles)
+        # Registers and the pointer to factors are loaded, these from it, and where it is kept
+        # waits for results. A loop's counter moves on while a load is waited for.
+        is_loop = not is_written_out(self._weight, self.columns)
+        of_column = _NUM_REGISTERS + self.inner * operation
+        if steps:
+            are_turns = not is_written_out(_STEP_WEIGHT, steps)
+            of_step = latency + _STEP + timing.drain_cycles + latency + 1 - are_turns
+            of_column += steps * of_step + are_turns * loop_cycles(steps, arch)
         if rest:
-            pauses += 3 + timing.drain_cycles + (latency - 1 if steps else 0)
-        # Three registers are loaded, and the descriptor of the sums is moved on.
-        of_column = self.inner * (operation + 1) + pauses + 3 + 5
+            # Without steps the pointer comes while registers are loaded.
+            pointer = latency if steps else 1
+            of_column += pointer + max(rest, latency) + timing.drain_cycles
+        # Where sums lie is loaded, moved on and kept, as the pointer is.
+        of_column += latency + 2 + (1 if rest else 0) - is_loop
         others = 0 if self.precision is Precision.F32 else 2
-        loop = 0 if self._is_written_out else _LOOP_CYCLES + self.columns * timing.loop_cycles
-        return 2 * DESCRIPTOR_CYCLES + 1 + others + loop + self.columns * of_column
+        around = is_loop * loop_cycles(self.columns, arch)
+        return 2 * DESCRIPTOR_CYCLES + 1 + others + around + self.columns * of_column
 
     @property
-    def _is_written_out(self) -> bool:
-        """Whether the compiler makes no loop of a few short columns of B."""
-        num_instructions = self.columns * (_COLUMN_INSTRUCTIONS + 3 * self.inner)
-        return self.inner < _STEP and num_instructions <= _MOST_WRITTEN_OUT
+    def _weight(self) -> float:
+        """Instructions of a turn of the loop over columns, in which a loop is one too many."""
+        return inf if self.inner >= _STEP else _COLUMN_WEIGHT + _FACTOR_WEIGHT * self.inner
 
     def peak_cycles(self, arch: Arch) -> float:
         """Cycles of its multiply-adds alone at the most that the datapath does."""

@@ -38,6 +38,10 @@ LOOK_CYCLES: Final = 3
 """Of a look at the clock, an instruction for each of its words."""
 DESCRIPTOR_CYCLES: Final = 5
 """Of the instructions that make a descriptor of an address which is known when they run."""
+_LOOP_CYCLES: Final = 7
+"""Of a loop beside its turns: its counter is set, and the test that ends it branches."""
+_MOST_WRITTEN_OUT: Final = 150
+"""Instructions of all turns of a loop that the compiler writes out."""
 ROWS_APART: Final = 4
 """Elements of 32 bits so far apart, or a multiple, are read in turns: two rows of memory."""
 REDUCE_CYCLES: Final = 0
@@ -98,6 +102,21 @@ def transfer_cycles(num_instructions: int, arch: Arch) -> int:
     timing = GENERATIONS[arch].timing
     begin = num_instructions + load_cycles(2, timing.load_latency) + timing.beat_cycles
     return begin + timing.task_cycles - 1
+
+
+def is_written_out(weight: float, num_turns: int) -> bool:
+    """Whether the compiler makes no loop of so many turns.
+
+    Args:
+        weight: instructions of a turn as the compiler counts them, without those of the counter.
+        num_turns: known when it compiles.
+    """
+    return weight * num_turns <= _MOST_WRITTEN_OUT
+
+
+def loop_cycles(num_turns: int, arch: Arch) -> int:
+    """Cycles of a loop's counter and its test, which is done once more than there are turns."""
+    return _LOOP_CYCLES + num_turns * GENERATIONS[arch].timing.loop_cycles
 
 
 def check_rectangle(rows: int, columns: int, arch: Arch) -> None:
