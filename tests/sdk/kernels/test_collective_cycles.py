@@ -102,6 +102,12 @@ def test_a_sum_of_one_pe_takes_exactly_a_look_at_the_clock(arch: Arch) -> None:
     assert plan.run(np.ones((1, 1, 16), np.float32)).cycles == plan.cycles == LOOK_CYCLES
 
 
+@pytest.mark.parametrize("arch", list(Arch))
+def test_one_pe_that_has_its_sum_takes_exactly_a_change_of_tasks(arch: Arch) -> None:
+    plan = kernels.plan_collective("all-reduce", (1, 1), 16, arch=arch)
+    assert plan.run(np.ones((1, 1, 16), np.float32)).cycles == plan.cycles
+
+
 @pytest.mark.parametrize(
     ("what", "sender", "cycles"), [("reduce", 1, REDUCE_CYCLES), ("broadcast", 0, BROADCAST_CYCLES)]
 )

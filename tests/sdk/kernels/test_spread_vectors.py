@@ -116,10 +116,21 @@ def test_an_operation_takes_what_its_plan_says(operation: str, arch: str) -> Non
     assert abs(cycles - plan.cycles) <= 0.1 * plan.cycles
 
 
-@pytest.mark.parametrize(("operation", "arch"), [("axpy", "wse2"), ("scal", "wse3")])
-def test_short_vectors_take_exactly_what_their_plan_says(operation: str, arch: str) -> None:
-    plan = kernels.plan_vector(operation, 5, (1, 2), arch=arch)
-    x = np.ones(plan.length, np.float32)
+@pytest.mark.parametrize(
+    ("operation", "arch", "precision"),
+    [
+        ("axpy", "wse2", "f32"),
+        ("scal", "wse3", "f32"),
+        ("dot", "wse2", "f16-f32"),
+        ("asum", "wse2", "f16"),
+        ("nrm2", "wse2", "f32"),
+    ],
+)
+def test_short_vectors_take_exactly_what_their_plan_says(
+    operation: str, arch: str, precision: str
+) -> None:
+    plan = kernels.plan_vector(operation, 5, (1, 2), arch=arch, precision=precision)
+    x = np.ones(plan.length, plan.precision.given)
     assert plan.run(x, x if plan.operation.has_y else None).cycles == plan.cycles
 
 

@@ -134,7 +134,9 @@ class CollectivePlan:
             late = self.column_tree.command_cycles(self.rows, words, arch)
         elif self.row_tree:
             late = self.row_tree.command_cycles(self.columns, words, arch, is_staggered=True)
-        phases.append(max(0, late - _slack(self.collective, self.rows, self.columns, words, arch)))
+        if late:
+            slack = _slack(self.collective, self.rows, self.columns, words, arch)
+            phases.append(max(0, late - slack))
         return round(sum(phases))
 
     @property
@@ -327,7 +329,9 @@ def _summed(
 
 
 def _back_cycles(rows: int, columns: int, num_words: int, arch: Arch) -> float:
-    """Cycles from the sum at the root until all PEs have it."""
+    """Cycles from the sum at the root until all PEs have it; one alone activates what follows."""
+    if rows * columns == 1:
+        return BROADCAST_CYCLES + 1 + GENERATIONS[arch].timing.switch_cycles
     way = broadcast_cycles(rows, columns, num_words, arch)
     return transfer_cycles(BROADCAST_CYCLES, arch) + way
 

@@ -41,6 +41,10 @@ from openwafer.sdk.kernels.trees import Tree, params_of, start_delay
 
 _FEW: Final = 12
 """Elements that ``<kernels/fold>`` adds one by one."""
+_ROOT_CYCLES: Final = 13
+"""Of the instructions of a norm around its root, and of what they wait for."""
+_TEST_CYCLES: Final = 20
+"""Of those that find out whether its squares are to be taken again."""
 
 
 class VectorOperation(StrEnum):
@@ -118,28 +122,32 @@ class VectorPlan:
         match self.operation:
             case VectorOperation.AXPY:
                 updates = self.precision is Precision.F16
-                return alone + self._taken("fmac" + letter, self.part, takes_turns=updates)
+                taken = self._taken("fmac" + letter, takes_turns=updates)
             case VectorOperation.SCAL:
-                return alone + self._taken("fmul" + letter, self.part, num_registers=2)
+                taken = self._taken("fmul" + letter, num_registers=2)
             case VectorOperation.DOT:
-                taken = self._taken("fmul" + letter, self.part)
+                taken = self._taken("fmul" + letter)
             case VectorOperation.NRM2:
                 # Both factors are read from one place.
-                taken = self._taken("fmuls", self.part, takes_turns=True)
+                taken = self._taken("fmuls", takes_turns=True) + self._root_cycles
             case VectorOperation.ASUM:
-                taken = self._taken("fabs" + letter, self.part)
+                taken = self._taken("fabs" + letter, num_registers=2)
+        timing = GENERATIONS[self.arch].timing
+        if not self.sum:
+            return alone + taken + timing.drain_cycles
         if self.precision.is_widened:
-            taken += (1 + self.operation.has_y) * self._taken("fh2s", self.part)
-        if self.operation is VectorOperation.NRM2:
-            taken += GENERATIONS[self.arch].timing.function_cycles
+            taken += (1 + self.operation.has_y) * self._taken("fh2s", num_registers=2)
         taken += fold_cycles(self.part, "fadd" + letter, self.arch)
-        return taken + (self.sum.cycles if self.sum else 0)
+        return taken + self.sum.cycles
 
-    def _taken(
-        self, name: str, num_elements: int, *, takes_turns: bool = False, num_registers: int = 3
-    ) -> int:
-        return operation_cycles(
-            name, num_elements, self.arch, takes_turns=takes_turns, num_registers=num_registers
+    @property
+    def _root_cycles(self) -> int:
+        tests = 0 if self.precision.is_widened else _TEST_CYCLES
+        return GENERATIONS[self.arch].timing.function_cycles + _ROOT_CYCLES + tests
+
+    def _taken(self, name: str, *, takes_turns: bool = False, num_registers: int = 3) -> int:
+        return issued_cycles(
+            name, self.part, self.arch, takes_turns=takes_turns, num_registers=num_registers
         )
 
     @takes_operands
@@ -244,7 +252,7 @@ def _left(length: int) -> list[int]:
     return left
 
 
-def operation_cycles(
+def issued_cycles(
     name: str,
     num_elements: int,
     arch: Arch,
@@ -253,7 +261,7 @@ def operation_cycles(
     takes_turns: bool = False,
     num_registers: int = 3,
 ) -> int:
-    """Cycles of an operation and of its results, which the next one needs.
+    """Cycles of an operation, which the next one follows without a wait.
 
     Args:
         name: of :data:`~openwafer.sdk.arch.vector_ops.VECTOR_OPS`.
@@ -263,18 +271,43 @@ def operation_cycles(
         takes_turns: reads meet, or whole rows are updated in place.
         num_registers: descriptors of its operands.
     """
-    generation = GENERATIONS[arch]
     turns = ONE_TURN * (1 + takes_turns)
     shape = VectorShape(num_registers=num_registers, accumulates=accumulates, turns=turns)
-    issued = vector_cycles(VECTOR_OPS[name], num_elements, generation, shape)
-    return issued + generation.timing.drain_cycles
+    return vector_cycles(VECTOR_OPS[name], num_elements, GENERATIONS[arch], shape)
+
+
+def operation_cycles(
+    name: str,
+    num_elements: int,
+    arch: Arch,
+    *,
+    accumulates: bool = False,
+    takes_turns: bool = False,
+    num_registers: int = 3,
+) -> int:
+    """Cycles of an operation and of its results, which the next one needs; :func:`issued_cycles`
+    has the arguments.
+    """
+    issued = issued_cycles(
+        name,
+        num_elements,
+        arch,
+        accumulates=accumulates,
+        takes_turns=takes_turns,
+        num_registers=num_registers,
+    )
+    return issued + GENERATIONS[arch].timing.drain_cycles
 
 
 def fold_cycles(length: int, name: str, arch: Arch) -> int:
-    """Cycles of ``<kernels/fold>``, which adds up elements by an operation of this name."""
+    """Cycles of ``<kernels/fold>``, which adds up elements by an operation of this name.
+
+    The total is set to zero and waits for the results that are added one by one.
+    """
     *halved, few = _left(length)
-    taken = sum(operation_cycles(name, n // 2, arch, takes_turns=True) for n in halved)
-    return taken + operation_cycles(name, few, arch, accumulates=True)
+    taken = sum(issued_cycles(name, n // 2, arch, takes_turns=True) for n in halved)
+    added = issued_cycles(name, few, arch, accumulates=True, num_registers=1)
+    return taken + GENERATIONS[arch].timing.drain_cycles + 1 + added
 
 
 @takes_operands
