@@ -6,6 +6,7 @@ from statistics import median
 
 from openwafer.figures import Origin
 from openwafer.training.metrics import load_run
+from openwafer.training.session.config_sections import BatchConfig
 from openwafer.training.session.step_meter import FirstSteps
 from openwafer.training.stream.device.device import ALWAYS_METERED
 from tests.training.session.tiny_runs import TinyData, tiny_config, train_quietly
@@ -15,7 +16,9 @@ def test_a_plan_has_the_time_of_the_first_steps_beside_the_predicted_one(
     data: TinyData, tmp_path: Path
 ) -> None:
     first = slice(ALWAYS_METERED, ALWAYS_METERED + 3)
-    result = train_quietly(replace(tiny_config(data, tmp_path), steps=ALWAYS_METERED + 4))
+    batch = BatchConfig(size=6, sequence_length=12, micro_batches=2)
+    config = replace(tiny_config(data, tmp_path), batch=batch, steps=ALWAYS_METERED + 4)
+    result = train_quietly(config)
     run = load_run(result.folder)
     measured = run.plan.measured_step_seconds
     assert measured == median(row.seconds for row in run.metrics.rows[first])
