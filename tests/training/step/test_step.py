@@ -91,6 +91,16 @@ def test_a_step_tells_what_it_applies_before_it_does(streamed: StreamedRun) -> N
     assert step.told == ["runs", "settled", "applies"]
 
 
+def test_a_step_that_is_clipped_is_one_good_step_of_the_scale(streamed: StreamedRun) -> None:
+    step = ToldStep(streamed, LossScaling(initial_scale=1.0, growth_interval=2))
+    assert step.scaler is not None
+    scales = []
+    for _ in range(RUN.num_steps):
+        step.next()
+        scales.append(step.scaler.scale)
+    assert scales == [1.0, 2.0]
+
+
 def test_an_overflow_lowers_the_scale_and_applies_nothing(streamed: StreamedRun) -> None:
     step = ToldStep(streamed, LossScaling(initial_scale=3e38, growth_factor=2.0))
     step.next()
