@@ -50,6 +50,15 @@ def test_embeddings_on_any_rectangle_are_within_their_bounds(data: st.DataObject
     check_embedding(plan, data.draw(st.integers(0, 2**32 - 1)))
 
 
+@pytest.mark.parametrize(
+    ("arch", "num_tokens", "size"), [("wse2", 1, (1, 1)), ("wse3", 48, (1, 12))]
+)
+def test_padded_tokens_far_columns_and_tokens_without_a_loop_are_counted(
+    arch: str, num_tokens: int, size: tuple[int, int]
+) -> None:
+    check_embedding(plan_embedding(20, (1, num_tokens), size, arch=arch), 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["wse2", "wse3"])
 @pytest.mark.parametrize("tokens", [1, 2, 3, 4, 5, 8, 12, 16])
