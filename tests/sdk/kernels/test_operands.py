@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk import kernels
 from openwafer.sdk.kernels.operands import moves_operands, takes_operands
+from openwafer.sdk.kernels.precision import precision_of
 
 Kernel = Callable[..., Any]
 
@@ -43,6 +44,12 @@ def test_a_list_is_refused_by_its_name(name: str) -> None:
         with pytest.raises(OpenwaferError, match=f"{first} is of the type list; a kernel takes"):
             kernel(**given)
         given[first] = np.ones(1, np.float32)  # type: ignore[assignment]
+
+
+def test_halves_are_summed_in_f32_unless_asked_otherwise() -> None:
+    half, single = np.dtype(np.float16), np.dtype(np.float32)
+    found = precision_of(None, half), precision_of("f16", half), precision_of(None, single)
+    assert found == ("f16-f32", "f16", "f32")
 
 
 # They move bits and compute nothing, so NaN is as good as any other value.
