@@ -305,6 +305,16 @@ def test_a_condition_that_stores_is_a_branch(value: int) -> None:
     assert trail.box[mailbox.CYCLE] > 4 + 1 + 1 + min(WSE2.timing.branch_cycles)
 
 
+def test_a_condition_before_many_instructions_is_a_branch_around_them() -> None:
+    first, *others = range(3, 16)
+    adds = [f"%{n} = add i16 %{n - 1}, 3:i16" for n in others]
+    lines = [f"%{first} = load i16 @x", *adds, "set[kept] %15"]
+    text = _CHOICE.replace("%4", "%16").format(" !0\n  ".join(lines))
+    there, around = (int(assert_agrees(text, arguments=[n]).box[mailbox.CYCLE]) for n in (9, 0))
+    passed, taken = WSE2.timing.branch_cycles
+    assert there - around == len(adds) + passed - taken
+
+
 _COPY_AND_LOAD = """
 entry &main
 fn &main() void {{
