@@ -263,4 +263,61 @@ SDK_FAULTS: Final = (
             "sdk/fabric",
         ),
     ),
+    Fault(
+        "open-task",
+        "a task that is blocked from the start is not",
+        "sdk/csl/sema/builtins/machine/tasks.py",
+        '= call.name.text == "block"',
+        "= False",
+        (
+            "sdk/csl/machine/test_machine_tasks.py",
+            "sdk/csl/machine",
+        ),
+    ),
+    Fault(
+        "negative-stride",
+        "the last address of a descriptor that goes back is one element too far",
+        "sdk/codegen/vectors.py",
+        '    way = body.value(f"mul i64 {steps}, {dsd.stride}")\n',
+        '    is_back = body.value(f"icmp slt i64 {dsd.stride}, 0")\n'
+        '    steps = body.select(is_back, "i64", length, steps)\n'
+        '    way = body.value(f"mul i64 {steps}, {dsd.stride}")\n',
+        (
+            "sdk/codegen/test_vectors.py",
+            "sdk/codegen",
+        ),
+    ),
+    Fault(
+        "half-sums",
+        "arrays of f16 have sums of f16, too",
+        "sdk/kernels/precision.py",
+        "np.dtype(np.float16): Precision.F16_F32,",
+        "np.dtype(np.float16): Precision.F16,",
+        (
+            "sdk/kernels/test_operands.py",
+            "sdk/kernels",
+        ),
+    ),
+    Fault(
+        "long-choice",
+        "the cost of a condition is that of a choice, however much its ways compute",
+        "sdk/ir/diamonds.py",
+        "return len(others) <= _MOST_INSTRUCTIONS and ops",
+        "return ops",
+        (
+            "sdk/codegen/test_timing.py",
+            "sdk/codegen",
+        ),
+    ),
+    Fault(
+        "padded-tokens",
+        "the plan of an embedding leaves out the tokens that are padded",
+        "sdk/kernels/embeddings.py",
+        "counts * own + (tokens - counts) * (padded + of_padded + turn)",
+        "counts * own",
+        (
+            "sdk/kernels/test_embeddings.py",
+            "sdk/kernels",
+        ),
+    ),
 )

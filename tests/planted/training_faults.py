@@ -357,4 +357,44 @@ TRAINING_FAULTS: Final = (
         "dropout_p=0.0, is_causal=part.is_causal)",
         ("training/models/test_sparse_attention.py",),
     ),
+    Fault(
+        "late-average",
+        "the average of weights is the weight itself for a step too long",
+        "training/store/update_rules/update_pass.py",
+        "        if number == 0:\n",
+        "        if number <= 1:\n",
+        (
+            "training/store/update_rules/test_update_pass.py",
+            "training/store",
+        ),
+    ),
+    Fault(
+        "still-training",
+        "an evaluation runs the model as training does",
+        "training/session/opened_model.py",
+        "    opened.model.eval()\n",
+        "    opened.model.train()\n",
+        (
+            "training/session/test_evaluation_cap.py",
+            "training/session",
+        ),
+    ),
+    Fault(
+        "grown-again",
+        "a step that is clipped counts as two good ones of the loss scale",
+        "training/step.py",
+        "        settled()\n        self.apply(made.coefficient)",
+        "        if self.scaler and made.coefficient not in (None, 1.0):\n"
+        "            self.scaler.end_step(has_overflowed=False)\n"
+        "        settled()\n        self.apply(made.coefficient)",
+        ("training/step/test_step.py",),
+    ),
+    Fault(
+        "step-of-rows",
+        "the first steps count as shorter ones, of a micro-batch each",
+        "training/session/run.py",
+        "note(metrics.seconds, run.config.batch.sizes.at(step))",
+        "note(metrics.seconds, run.config.batch.samples_of_piece)",
+        ("training/session/test_first_steps.py",),
+    ),
 )
