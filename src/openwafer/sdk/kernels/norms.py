@@ -34,8 +34,6 @@ _PASS_CYCLES: Final = ((17, 8), (20, 1))
 """Of the instructions between operations of each pass, and of those more where there is a mean."""
 _SUM_CYCLES: Final = 3
 """Of the instructions of ``add_features`` or ``add_tokens`` of ``<kernels/tile>``."""
-_ALONE_CYCLES: Final = 6
-"""Of those of ``add_up`` where a column is one PE, which has nobody to send to."""
 _MOST_UNROLLED: Final = 4
 """Tokens whose loop of roots is written out."""
 _MEETS: Final = 2 * ONE_TURN
@@ -120,8 +118,8 @@ class NormPlan:
         and of :attr:`_roots`. The last operation's results are waited for.
         """
         at_rest, mean = self.at_rest, self.has_mean
-        taken = self._around(is_backward=False) + self._roots
-        taken += (1 + mean) * (self._of_features + self._of_column(1))
+        taken = self._around(is_backward=False) + self._roots + at_rest.sums_drain_cycles
+        taken += (1 + mean) * (self._of_features + at_rest.sums_cycles(at_rest.tokens))
         taken += 2 * self._of_all("fmuls", _MEETS) + self._of_all("fmuls", self._by_feature)
         if mean:
             taken += at_rest.issue_cycles("fmuls", at_rest.tokens, num_registers=2)
@@ -136,7 +134,7 @@ class NormPlan:
         """
         at_rest, mean, timing = self.at_rest, self.has_mean, self._timing
         numbers = 1 + mean
-        taken = self._around(is_backward=True) + self._of_column(numbers)
+        taken = self._around(is_backward=True) + at_rest.sums_cycles(numbers * at_rest.tokens)
         taken += numbers * (self._of_features + self._of_tokens)
         taken += at_rest.issue_cycles("fmuls", numbers * at_rest.tokens, num_registers=2)
         taken += 3 * self._of_all("fmuls", _MEETS) + self._of_all("fmuls", self._by_feature)
@@ -191,11 +189,6 @@ class NormPlan:
         """Of a sum over the PE's tokens of each feature."""
         zeros = self.at_rest.issue_cycles("fmovs", self.at_rest.features, num_registers=1)
         return _SUM_CYCLES + zeros + self._of_all("fadds", _MEETS)
-
-    def _of_column(self, numbers: int) -> int:
-        """Of so many sums of each token over a column of PEs."""
-        at_rest = self.at_rest
-        return at_rest.sums_cycles(numbers * at_rest.tokens) if at_rest.tree else _ALONE_CYCLES
 
     def forward(
         self,

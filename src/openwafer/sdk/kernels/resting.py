@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.arch.pace import ONE_TURN, VectorShape, load_cycles, vector_cycles
+from openwafer.sdk.arch.pace import (
+    ONE_TURN,
+    VectorShape,
+    drain_cycles,
+    load_cycles,
+    vector_cycles,
+)
 from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.operands import check_finite
@@ -23,7 +29,6 @@ from openwafer.sdk.kernels.running import (
     check_operand,
     check_rectangle,
     known_arch,
-    transfer_cycles,
 )
 from openwafer.sdk.kernels.sparse_tiles import Dealing, in_turns
 from openwafer.sdk.kernels.trees import (
@@ -50,8 +55,6 @@ _ROW_QUEUE: Final = 4
 """Input queue of sums along a row, in ``layers_frame.csl``."""
 _WHOLE_ROWS: Final = ("fadds", "fsubs", "fnegs")
 """Operations whose beats update whole rows of memory."""
-_ADD_CYCLES: Final = 2
-"""Counted of the instructions of ``add`` of ``<kernels/reduce/pe>`` until a PE sends."""
 _SUM_CYCLES: Final = 6
 """Of the instructions of ``<kernels/ring/pe>`` that make a descriptor of all numbers."""
 LEAST_POWER: Final = 2.0**-125
@@ -224,13 +227,25 @@ class Resting:
         )
 
     def sums_cycles(self, num_words: int) -> int:
-        """Of sums of so many numbers along a column, which all of its PEs get."""
+        """Of sums of so many numbers along a column, which all of its PEs get.
+
+        The last row's PE makes a descriptor and loads two registers until it sends, and then the
+        first row's, which has them all.
+        """
         if not self.tree:
             return 0
         rows, arch = self.grid.rows, self.arch
-        there = transfer_cycles(_ADD_CYCLES, arch) + self.tree.cycles(rows, num_words, arch)
-        back = transfer_cycles(_ADD_CYCLES, arch) + broadcast_cycles(rows, 1, num_words, arch)
+        sent = DESCRIPTOR_CYCLES + load_cycles(2, GENERATIONS[arch].timing.load_latency)
+        there = sent + self.tree.cycles(rows, num_words, arch)
+        back = sent + broadcast_cycles(rows, 1, num_words, arch)
         return round(there + back)
+
+    @property
+    def sums_drain_cycles(self) -> int:
+        """What code that reads such sums waits for: what comes from other PEs waits less."""
+        timing = GENERATIONS[self.arch].timing
+        is_alone = self.tree is None
+        return drain_cycles(timing.drain_cycles, timing.load_latency, reads_memory=is_alone)
 
     @property
     def begin_cycles(self) -> int:
