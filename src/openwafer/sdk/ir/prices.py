@@ -143,13 +143,34 @@ def constant_product_cycles(words: int, factor: int) -> int:
 
 def _quotient_cycles(instruction: Instruction, timing: Timing) -> int:
     """Of an integer division: a shift, a multiplication, or a routine."""
-    words = num_words(instruction.type)
-    if _is_by_power_of_two(instruction):
-        return _shift_cycles(instruction.type)
-    if isinstance(instruction.args[1], Constant):
-        # High half of the product with the divisor's inverse, shifted.
-        return int((2 * words) ** 2 + words)
+    words, divisor = num_words(instruction.type), instruction.args[1]
+    if isinstance(divisor, Constant) and isinstance(divisor.value, int):
+        quotient = constant_quotient_cycles(words, divisor.value)
+        return _shift_cycles(instruction.type) if is_power_of_two(divisor.value) else quotient
     return timing.quotient_bit_cycles * 16 * words
+
+
+def constant_quotient_cycles(words: int, divisor: int) -> int:
+    """Of an unsigned quotient with a constant: a shift, or the multiplier.
+
+    Args:
+        words: of the quotient.
+        divisor: the constant.
+    """
+    # High half of the product with the divisor's inverse, shifted.
+    return words if is_power_of_two(divisor) else (2 * words) ** 2 + words
+
+
+def constant_remainder_cycles(words: int, divisor: int) -> int:
+    """Of an unsigned remainder of such a quotient: a mask, or both and the difference."""
+    if is_power_of_two(divisor):
+        return words
+    return constant_quotient_cycles(words, divisor) + words**2 + words
+
+
+def is_power_of_two(number: int) -> bool:
+    """Whether it is one, or what is below zero by one."""
+    return abs(number).bit_count() == 1
 
 
 def _shift_cycles(kind: Type) -> int:
@@ -166,7 +187,7 @@ def _is_by_power_of_two(instruction: Instruction) -> bool:
     divisor = instruction.args[1]
     if not isinstance(divisor, Constant) or not isinstance(divisor.value, int):
         return False
-    return instruction.type in INTEGERS and abs(divisor.value).bit_count() == 1
+    return instruction.type in INTEGERS and is_power_of_two(divisor.value)
 
 
 def _cast(source: Type, target: Type, timing: Timing) -> Price:

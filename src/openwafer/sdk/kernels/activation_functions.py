@@ -1,32 +1,40 @@
 """GELU, SiLU and SwiGLU of activations that rest on the wafer, and their gradients."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from math import ceil
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.pace import load_cycles
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.elementary import (
+    CHUNK,
+    LEAST_POWER,
+    MEETS,
+    Operation,
+    chain_cycles,
+    chunks,
+    exponential_cycles,
+    inverse_cycles,
+    loop_cycles,
+    of_again,
+    of_one,
+    of_two,
+    that_meet,
+)
 from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import UNIT
-from openwafer.sdk.kernels.resting import (
-    EXPONENTIAL,
-    INVERSE,
-    LEAST_POWER,
-    Resting,
-    check_fit,
-    memory_bytes,
-    resting,
-    shape_of,
-)
+from openwafer.sdk.kernels.resting import Resting, check_fit, memory_bytes, resting, shape_of
 from openwafer.sdk.kernels.running import Result, compiled, cycles_of, known
 
-_CHUNK: Final = 64
-"""Numbers that the program takes at once."""
+_POINTER_CYCLES: Final = 4
+"""Of the instructions from the operation before exponentials to their first load."""
 _MOST: Final = 1e12
 """Magnitude whose cube is a number."""
 _SLOPE: Final = 2 * np.sqrt(2 / np.pi)
@@ -39,6 +47,16 @@ _TAIL_SLOPE: Final = 0.3275911
 _TAIL_ERROR: Final = 1.5e-7
 
 
+_SHARES: Final = of_one("fmaxs", "fnegs", "fadds")
+"""Operations of x times its logistic function, beside those of exponentials and inverses."""
+_TAILS: Final = (
+    *(*that_meet("fmuls"), *of_one("fmuls", "fabss", "fmuls", "fadds"), *of_again("fmacs")),
+    *3 * (*of_two("fmuls"), *of_one("fadds")),
+    *of_two("fmuls", "fmuls"),
+)
+"""The same of the error function's tail."""
+
+
 class ActivationFunction(StrEnum):
     """By a tanh, by the logistic function, by that of a gate, and by the error function."""
 
@@ -46,6 +64,73 @@ class ActivationFunction(StrEnum):
     SILU = "silu"
     SWIGLU = "swiglu"
     GELU_ERF = "gelu-erf"
+
+
+class _Pass(NamedTuple):
+    """What a pass takes.
+
+    Attributes:
+        pointers: that are loaded before.
+        instructions: between a chunk's operations.
+        num_drains: of a chunk: pointers that are read behind an operation, whose results they
+            wait for.
+        operations: of a chunk, without those that the passes begin with.
+    """
+
+    pointers: int
+    instructions: int
+    num_drains: int
+    operations: tuple[Operation, ...]
+
+
+_SLOPES: Final = (*of_one("fadds"), *of_two("fmuls"))
+_PASSES: Final[Mapping[ActivationFunction, tuple[_Pass, _Pass]]] = MappingProxyType(
+    {
+        ActivationFunction.GELU: (
+            _Pass(3, 41, 0, of_two("fmuls")),
+            _Pass(
+                *(5, 66, 1),
+                (
+                    *(*of_two("fmuls"), *that_meet("fmuls"), *of_again("fmacs")),
+                    *(*that_meet("fmuls", "fmuls"), *_SLOPES, *that_meet("fmuls")),
+                ),
+            ),
+        ),
+        ActivationFunction.SILU: (
+            _Pass(3, 37, 0, of_two("fmuls")),
+            _Pass(
+                *(5, 56, 1),
+                (*of_two("fmuls"), *that_meet("fmuls"), *_SLOPES, *that_meet("fmuls")),
+            ),
+        ),
+        ActivationFunction.SWIGLU: (
+            _Pass(3, 40, 1, of_two("fmuls", "fmuls")),
+            _Pass(
+                *(5, 70, 3),
+                (
+                    *(*of_two("fmuls"), *that_meet("fmuls"), *_SLOPES, *of_two("fmuls")),
+                    *(*that_meet("fmuls"), *of_two("fmuls"), *that_meet("fmuls")),
+                ),
+            ),
+        ),
+        ActivationFunction.GELU_ERF: (
+            _Pass(
+                *(2, 71, 1),
+                (*of_one("fabss"), *of_two("fmuls"), *of_one("fmaxs"), *of_two("fmacs")),
+            ),
+            _Pass(
+                *(3, 93, 2),
+                (
+                    *of_one("fmuls", "fadds"),
+                    Operation("and16", num_registers=2, strides=(2,)),
+                    Operation("or16", turns=MEETS, strides=(2,)),
+                    *(*of_one("fadds"), *that_meet("fmuls"), *of_two("fmacs", "fmuls")),
+                ),
+            ),
+        ),
+    }
+)
+"""Forward and backward, by the lines of ``<kernels/activation>`` and ``<kernels/gelu_erf>``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +172,7 @@ class ActivationPlan:
     @property
     def memory_bytes(self) -> int:
         """Bytes of a PE's 48 KB, with those that are kept for code; of the backward pass."""
-        return memory_bytes((5 if self.is_gated else 3) * self.at_rest.size + 5 * _CHUNK)
+        return memory_bytes((5 if self.is_gated else 3) * self.at_rest.size + 5 * CHUNK)
 
     @property
     def has_erf(self) -> bool:
@@ -95,41 +180,43 @@ class ActivationPlan:
         return self.function is ActivationFunction.GELU_ERF
 
     @property
-    def _shares(self) -> tuple[str, ...]:
-        if self.has_erf:
-            polynomial = ("fmacs", *3 * ("fmuls", "fadds"), "fmuls", "fmuls")
-            size = ("fabss", "fmuls", "fadds")
-            return ("fmuls", "fmuls", *EXPONENTIAL, *size, *INVERSE, *polynomial)
-        is_gelu = self.function is ActivationFunction.GELU
-        cube = ("fmuls", "fmacs", "fmuls") if is_gelu else ()
-        return (*cube, "fmaxs", "fnegs", *EXPONENTIAL, "fadds", *INVERSE)
-
-    @property
     def cycles(self) -> int:
         """Predicted cycles of the forward pass."""
-        if self.has_erf:
-            return self._taken((*self._shares, "fabss", "fmuls", "fmaxs", "fmacs"))
-        return self._taken((*self._shares, "fmuls", *self.is_gated * ("fmuls",)))
+        return self._taken(is_backward=False)
 
     @property
     def backward_cycles(self) -> int:
         """Predicted cycles of the backward pass."""
-        if self.has_erf:
-            halves = ("fmuls", "fadds", "and16", "or16", "fadds")
-            return self._taken((*self._shares, *halves, "fmuls", "fmacs", "fmuls"))
-        is_gelu = self.function is ActivationFunction.GELU
-        slope = ("fmuls", "fmacs", "fmuls", "fmuls") if is_gelu else ("fmuls",)
-        others = 3 * self.is_gated * ("fmuls",)
-        operations = ("fmuls", *slope, "fadds", "fmuls", *others, "fmuls")
-        return self._taken((*self._shares, *operations))
+        return self._taken(is_backward=True)
 
-    def _taken(self, operations: tuple[str, ...]) -> int:
-        size = self.at_rest.size
-        whole, rest = divmod(size, _CHUNK)
-        taken = whole * self.at_rest.chain_cycles(operations, _CHUNK)
-        if rest:
-            taken += self.at_rest.chain_cycles(operations, rest)
-        return self.at_rest.begin_cycles + taken + 3 * ceil(size / _CHUNK)
+    def _taken(self, *, is_backward: bool) -> int:
+        """Of loads of pointers, and of chunks one behind the other.
+
+        Exponentials begin with a pointer that is read behind an operation and some instructions.
+        The last operation's results are there when the loop has ended.
+        """
+        at_rest, arch = self.at_rest, self.at_rest.arch
+        timing = GENERATIONS[arch].timing
+        own = _PASSES[self.function][is_backward]
+        operations = (*self._shares, *own.operations)
+        taken = at_rest.begin_cycles + load_cycles(own.pointers, timing.load_latency)
+        for length in chunks(at_rest.size):
+            taken += own.instructions + own.num_drains * timing.drain_cycles
+            taken += max(0, timing.drain_cycles - _POINTER_CYCLES)
+            taken += chain_cycles(operations, length, arch)
+            taken += exponential_cycles(length, arch) + inverse_cycles(length, arch)
+        return taken + loop_cycles(len(list(chunks(at_rest.size))), arch)
+
+    @property
+    def _shares(self) -> tuple[Operation, ...]:
+        """What both passes begin with, without exponentials and inverses."""
+        match self.function:
+            case ActivationFunction.GELU_ERF:
+                return _TAILS
+            case ActivationFunction.GELU:
+                return (*that_meet("fmuls"), *of_again("fmacs"), *that_meet("fmuls"), *_SHARES)
+            case _:
+                return _SHARES
 
     def forward(
         self, x: NDArray[Any], others: NDArray[Any] | None = None, *, check: bool = False

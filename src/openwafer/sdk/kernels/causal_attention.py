@@ -9,25 +9,16 @@ from numpy.typing import NDArray
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.attention_cycles import AttentionCycles
+from openwafer.sdk.kernels.elementary import LEAST_POWER
 from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import UNIT, gamma
-from openwafer.sdk.kernels.resting import (
-    EXPONENTIAL,
-    INVERSE,
-    LEAST_POWER,
-    Resting,
-    check_fit,
-    memory_bytes,
-    resting,
-    shape_of,
-)
-from openwafer.sdk.kernels.running import LOOK_CYCLES, Result, compiled, cycles_of
+from openwafer.sdk.kernels.resting import Resting, check_fit, memory_bytes, resting, shape_of
+from openwafer.sdk.kernels.running import Result, compiled, cycles_of
 
 _LAYER: Final = 6
 """Number in the program."""
 _F32: Final = np.dtype(np.float32)
-_MASK_CYCLES: Final = 50
-"""Of the scalar code for what a query of a head does not see."""
 _MOST: Final = 1e30
 """Magnitude of scores which the program takes for what is not seen."""
 Floats = NDArray[np.float64]
@@ -102,58 +93,21 @@ class AttentionPlan:
     @property
     def most_blocks(self) -> int:
         """Of keys that a PE's queries see."""
-        tokens = self.at_rest.tokens
-        columns = np.arange(self.at_rest.grid.columns)
-        first = columns * tokens // self.length * self.length
-        return int((columns - first // tokens).max()) + 1
+        return int(self._cycles.blocks.max())
 
     @property
     def cycles(self) -> int:
         """Predicted cycles of the forward pass."""
-        at_rest, size, queries = self.at_rest, self.at_rest.size, self.heads * self.at_rest.tokens
-        share = size // queries
-        block = self._scores(1) + at_rest.chain_cycles(EXPONENTIAL, queries)
-        block += self._of_scores(("fmaxs", "fsubs", *EXPONENTIAL, *share * ("fmuls",)))
-        block += (share + 1) * self._accumulated() + at_rest.chain_cycles(("fmuls",), size)
-        block += at_rest.chain_cycles(("fmovs", "fsubs", "fmovs", "fmuls"), queries)
-        around = at_rest.chain_cycles(("fmuls", "fmovs", "fmovs", "fmovs", "fmuls"), size)
-        around += at_rest.chain_cycles(("fmovs", "fmovs", *INVERSE), queries)
-        taken = self.most_blocks * block + self._masks + around
-        return LOOK_CYCLES + taken + (at_rest.grid.columns - 1) * self._pass(2)
+        return self._cycles.forward
 
     @property
     def backward_cycles(self) -> int:
         """Predicted cycles of the backward pass."""
-        at_rest, size, queries = self.at_rest, self.at_rest.size, self.heads * self.at_rest.tokens
-        share = size // queries
-        block = self._scores(2) + 3 * share * self._accumulated()
-        several = ("fsubs", *EXPONENTIAL, "fmuls", "fsubs", "fmuls", *3 * share * ("fmuls",))
-        block += self._of_scores(several)
-        around = at_rest.chain_cycles(("fmuls", *8 * ("fmovs",), "fmuls", "fadds", "fmuls"), size)
-        around += at_rest.sums_cycles(queries)
-        taken = self.most_blocks * block + self._masks + around
-        return LOOK_CYCLES + taken + at_rest.grid.columns * self._pass(4)
+        return self._cycles.backward
 
     @property
-    def _masks(self) -> int:
-        several = 1 if self.length % self.at_rest.tokens == 0 else 2
-        return several * self.heads * self.at_rest.tokens * _MASK_CYCLES
-
-    def _of_scores(self, names: tuple[str, ...]) -> int:
-        return self.at_rest.chain_cycles(names, self.num_scores)
-
-    def _accumulated(self) -> int:
-        return self.at_rest.operation_cycles("fadds", self.num_scores, accumulates=True)
-
-    def _scores(self, kinds: int) -> int:
-        """Of products of features, and their sums along the column, of so many kinds."""
-        share = self.at_rest.size // (self.heads * self.at_rest.tokens)
-        of_pe = self._of_scores((*share * ("fmuls",), *(share - 1) * ("fadds",)))
-        return kinds * of_pe + self.at_rest.sums_cycles(kinds * self.num_scores)
-
-    def _pass(self, kinds: int) -> int:
-        """Of a block that goes one PE on."""
-        return 0 if self.at_rest.grid.columns == 1 else 2 * kinds * self.at_rest.size + 60
+    def _cycles(self) -> AttentionCycles:
+        return AttentionCycles(self.heads, self.length, self.at_rest)
 
     def forward(
         self,

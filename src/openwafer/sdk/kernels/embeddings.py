@@ -12,6 +12,7 @@ from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import ONE_TURN, drain_cycles, load_cycles, read_turns
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.ir.prices import constant_product_cycles
+from openwafer.sdk.kernels.elementary import Operation
 from openwafer.sdk.kernels.operands import check_finite, takes_operands
 from openwafer.sdk.kernels.precision import Precision, bound_of_sums
 from openwafer.sdk.kernels.resting import (
@@ -92,7 +93,7 @@ class EmbeddingPlan:
         timing = GENERATIONS[at_rest.arch].timing
         taken = LOOK_CYCLES + sum(load_cycles(n, timing.load_latency) for n in _POINTERS)
         taken += _FILL_CYCLES + constant_product_cycles(1, at_rest.features)
-        taken += at_rest.issue_cycles("fmovs", words, num_registers=1)
+        taken += Operation("fmovs", num_registers=1).cycles(words, at_rest.arch)
         taken += drain_cycles(timing.drain_cycles, timing.load_latency, reads_memory=False)
         turns = read_turns(0, 2, 0, 2 * at_rest.tokens, timing.row_words, 0)
         added = self._operation("fadds", 3, turns)
@@ -100,11 +101,8 @@ class EmbeddingPlan:
 
     def _operation(self, name: str, num_registers: int, turns: int = ONE_TURN) -> int:
         """Cycles of an operation on a token's features, which lie apart."""
-        at_rest = self.at_rest
-        strides = (at_rest.tokens,)
-        return at_rest.issue_cycles(
-            name, at_rest.features, strides=strides, num_registers=num_registers, turns=turns
-        )
+        operation = Operation(name, num_registers, turns, (self.at_rest.tokens,))
+        return operation.cycles(self.at_rest.features, self.at_rest.arch)
 
     def _of_tokens(self, own: int, padded: int, of_padded: int) -> NDArray[np.int64]:
         """Cycles of the tokens of each column of PEs, of which the last ones may be padded.

@@ -8,26 +8,53 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.pace import load_cycles
+from openwafer.sdk.arch.timing import Timing
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.ir.prices import (
+    constant_product_cycles,
+    constant_quotient_cycles,
+    constant_remainder_cycles,
+)
+from openwafer.sdk.kernels.elementary import (
+    LEAST_POWER,
+    Operation,
+    chain_cycles,
+    exponential_cycles,
+    in_place,
+    loop_cycles,
+    of_one,
+    of_two,
+)
 from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import UNIT, gamma
 from openwafer.sdk.kernels.resting import (
-    EXPONENTIAL,
-    LEAST_POWER,
     Resting,
     check_fit,
     memory_bytes,
     resting,
     shape_of,
 )
-from openwafer.sdk.kernels.running import compiled, cycles_of
+from openwafer.sdk.kernels.running import LOOK_CYCLES, compiled, cycles_of
 
 IGNORED: Final = -100
 """Label of a token that is left out."""
 _LAYER: Final = 5
 """Number in the program."""
-_TOKEN_CYCLES: Final = 120
-"""Of a token's scalar code beside a logarithm and a division, most of it places of labels."""
+_POINTERS: Final = 5
+"""Loads of pointers before the pass."""
+_CYCLES: Final = 12
+"""Of its instructions between operations, without those of exponentials."""
+_TOKEN_CYCLES: Final = 31
+"""Of a token's instructions, and of what they wait for, whatever its label is."""
+_LABEL_CYCLES: Final = 43
+"""Of those more where it has a label, without a logarithm, a division and two remainders."""
+_IGNORED_CYCLES: Final = 38
+"""Of those more where it has none."""
+_OWN_CYCLES: Final = 20
+"""Of those more on the PE that has the label's logit, without two places of it."""
+_MOST_UNROLLED: Final = (12, 8, 12)
+"""Tokens whose loops are written out: what is picked, losses, and what is taken off."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,14 +92,41 @@ class CrossEntropyPlan:
 
     @property
     def cycles(self) -> int:
-        """Predicted cycles."""
-        at_rest = self.at_rest
-        timing = GENERATIONS[at_rest.arch].timing
-        of_token = _TOKEN_CYCLES + timing.function_cycles + timing.divide_cycles
-        operations = ("fmaxs", "fsubs", "fadds", "fmuls", *EXPONENTIAL)
-        taken = at_rest.chain_cycles(operations, at_rest.size)
-        taken += at_rest.sums_cycles(at_rest.tokens) + at_rest.sums_cycles(2 * at_rest.tokens)
-        return at_rest.begin_cycles + taken + at_rest.tokens * of_token
+        """Predicted cycles, if each row of PEs has as many of a column's labels as another.
+
+        A label and what is picked by it are read behind the operation before, and sums behind what
+        brings them.
+        """
+        at_rest, columns = self.at_rest, self.at_rest.grid.columns
+        arch, tokens, size = at_rest.arch, at_rest.tokens, at_rest.size
+        timing = GENERATIONS[arch].timing
+        taken = LOOK_CYCLES + load_cycles(_POINTERS, timing.load_latency) + _CYCLES
+        taken += chain_cycles((*of_one("fmovs"), Operation("fmovs", num_registers=1)), tokens, arch)
+        each = (*in_place("fmaxs", "fsubs", "fadds", arch=arch), *of_two("fmuls"))
+        taken += chain_cycles(each, size, arch) + exponential_cycles(size, arch)
+        taken += at_rest.sums_cycles(tokens) + at_rest.sums_cycles(2 * tokens)
+        taken += 2 * timing.drain_cycles + at_rest.sums_drain_cycles
+        late = timing.hop_cycles * np.arange(columns)
+        return taken + int((self._of_tokens(timing) + late).max())
+
+    def _of_tokens(self, timing: Timing) -> NDArray[np.int64]:
+        """Of scalar code for the tokens of each column of PEs, of which the last may be padded.
+
+        Whether a row of PEs has a label takes a remainder, and its place there a quotient and a
+        product.
+        """
+        at_rest, tokens, rows = self.at_rest, self.at_rest.tokens, self.at_rest.grid.rows
+        remainder = constant_remainder_cycles(1, rows)
+        place = constant_quotient_cycles(1, rows) + constant_product_cycles(1, tokens) + 1
+        of_own = _OWN_CYCLES + 2 * place
+        of_label = _LABEL_CYCLES + 2 * remainder + timing.function_cycles + timing.divide_cycles
+        counts = np.clip(at_rest.num_tokens - tokens * np.arange(at_rest.grid.columns), 0, tokens)
+        taken = tokens * _TOKEN_CYCLES + counts * of_label + (tokens - counts) * _IGNORED_CYCLES
+        taken += -(-counts // rows) * of_own
+        for most in _MOST_UNROLLED:
+            if tokens > most:
+                taken += loop_cycles(tokens, at_rest.arch) + tokens
+        return taken
 
     @takes_operands
     def run(

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.arch.pace import ONE_TURN, load_cycles, read_turns
+from openwafer.sdk.arch.pace import ONE_TURN, load_cycles
 from openwafer.sdk.arch.timing import Timing
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.elementary import AGAIN, MEETS, Operation, chain_cycles, of_one
 from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import UNIT, gamma
 from openwafer.sdk.kernels.resting import Resting, check_fit, memory_bytes, resting, shape_of
@@ -36,8 +37,6 @@ _SUM_CYCLES: Final = 3
 """Of the instructions of ``add_features`` or ``add_tokens`` of ``<kernels/tile>``."""
 _MOST_UNROLLED: Final = 4
 """Tokens whose loop of roots is written out."""
-_MEETS: Final = 2 * ONE_TURN
-"""Of reads of two arrays that begin at equal words of rows, or of whole rows updated in place."""
 
 
 class Norm(StrEnum):
@@ -120,10 +119,10 @@ class NormPlan:
         at_rest, mean = self.at_rest, self.has_mean
         taken = self._around(is_backward=False) + self._roots + at_rest.sums_drain_cycles
         taken += (1 + mean) * (self._of_features + at_rest.sums_cycles(at_rest.tokens))
-        taken += 2 * self._of_all("fmuls", _MEETS) + self._of_all("fmuls", self._by_feature)
+        taken += 2 * self._of_all("fmuls", MEETS) + self._of_all("fmuls", AGAIN)
         if mean:
-            taken += at_rest.issue_cycles("fmuls", at_rest.tokens, num_registers=2)
-            taken += self._of_all("fsubs") + self._of_all("fadds", self._by_feature)
+            taken += chain_cycles(of_one("fmuls"), at_rest.tokens, at_rest.arch)
+            taken += self._of_all("fsubs") + self._of_all("fadds", AGAIN)
         return at_rest.begin_cycles + taken + self._timing.drain_cycles
 
     @property
@@ -136,9 +135,9 @@ class NormPlan:
         numbers = 1 + mean
         taken = self._around(is_backward=True) + at_rest.sums_cycles(numbers * at_rest.tokens)
         taken += numbers * (self._of_features + self._of_tokens)
-        taken += at_rest.issue_cycles("fmuls", numbers * at_rest.tokens, num_registers=2)
-        taken += 3 * self._of_all("fmuls", _MEETS) + self._of_all("fmuls", self._by_feature)
-        taken += self._of_all("fmuls") + numbers * self._of_all("fsubs", _MEETS)
+        taken += chain_cycles(of_one("fmuls"), numbers * at_rest.tokens, at_rest.arch)
+        taken += 3 * self._of_all("fmuls", MEETS) + self._of_all("fmuls", AGAIN)
+        taken += self._of_all("fmuls") + numbers * self._of_all("fsubs", MEETS)
         taken += timing.drain_cycles + load_cycles(1, timing.load_latency)
         ready = np.full(at_rest.grid.columns, LOOK_CYCLES + taken)
         return at_rest.row_end(ready, 2 * at_rest.features)
@@ -146,11 +145,6 @@ class NormPlan:
     @property
     def _timing(self) -> Timing:
         return GENERATIONS[self.at_rest.arch].timing
-
-    @property
-    def _by_feature(self) -> int:
-        """Quarters of a cycle for reads of activations, and of one number again and again."""
-        return read_turns(0, 2, 0, 0, self._timing.row_words, 0)
 
     @property
     def _roots(self) -> int:
@@ -176,19 +170,20 @@ class NormPlan:
         return pointers + own + self.has_mean * of_mean
 
     def _of_all(self, name: str, turns: int = ONE_TURN) -> int:
-        return self.at_rest.issue_cycles(name, self.at_rest.size, turns=turns)
+        return Operation(name, turns=turns).cycles(self.at_rest.size, self.at_rest.arch)
 
     @property
     def _of_features(self) -> int:
         """Of a sum over the PE's features of each token."""
-        zeros = self.at_rest.issue_cycles("fmovs", self.at_rest.tokens, num_registers=1)
-        return _SUM_CYCLES + zeros + self._of_all("fadds", _MEETS)
+        return _SUM_CYCLES + self._zeros(self.at_rest.tokens) + self._of_all("fadds", MEETS)
 
     @property
     def _of_tokens(self) -> int:
         """Of a sum over the PE's tokens of each feature."""
-        zeros = self.at_rest.issue_cycles("fmovs", self.at_rest.features, num_registers=1)
-        return _SUM_CYCLES + zeros + self._of_all("fadds", _MEETS)
+        return _SUM_CYCLES + self._zeros(self.at_rest.features) + self._of_all("fadds", MEETS)
+
+    def _zeros(self, num_sums: int) -> int:
+        return Operation("fmovs", num_registers=1).cycles(num_sums, self.at_rest.arch)
 
     def forward(
         self,

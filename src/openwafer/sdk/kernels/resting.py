@@ -1,6 +1,5 @@
 """Where activations lie that rest on the wafer, and what their layers have in common."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,14 +8,7 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.arch.pace import (
-    ONE_TURN,
-    VectorShape,
-    drain_cycles,
-    load_cycles,
-    vector_cycles,
-)
-from openwafer.sdk.arch.vector_ops import VECTOR_OPS
+from openwafer.sdk.arch.pace import drain_cycles, load_cycles
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.operands import check_finite
 from openwafer.sdk.kernels.precision import Precision
@@ -38,27 +30,11 @@ from openwafer.sdk.kernels.trees import (
     params_of,
     start_delay,
 )
-from openwafer.sdk.kernels.vectors import operation_cycles
 
-ACCUMULATED: Final = "sum"
-"""An operation that adds all elements to a scalar."""
-EXPONENTIAL: Final = (
-    *(ACCUMULATED, "fmaxs", "fmacs", "fsubs"),
-    *3 * ("fmacs",),
-    *5 * ("fmuls", "fadds"),
-    *("sll16", "add16"),
-)
-"""Operations of exponentials in ``<kernels/elementary>``."""
-INVERSE: Final = ("fmovs", "sub16", *3 * ("fmuls", "fsubs", "fmuls"))
-"""Operations of inverses there."""
 _ROW_QUEUE: Final = 4
 """Input queue of sums along a row, in ``layers_frame.csl``."""
-_WHOLE_ROWS: Final = ("fadds", "fsubs", "fnegs")
-"""Operations whose beats update whole rows of memory."""
 _SUM_CYCLES: Final = 6
 """Of the instructions of ``<kernels/ring/pe>`` that make a descriptor of all numbers."""
-LEAST_POWER: Final = 2.0**-125
-"""More than exponentials that ``<kernels/elementary>`` takes of -87."""
 
 
 @dataclass(frozen=True)
@@ -179,52 +155,6 @@ class Resting:
             "column_shape": trees["column_shape"],
             "column_group": trees["column_group"],
         }
-
-    def operation_cycles(
-        self, name: str, num_elements: int, *, accumulates: bool = False, takes_turns: bool = False
-    ) -> int:
-        """Of a vector operation on the tile, with the instructions before it.
-
-        Args:
-            name: of the operation.
-            num_elements: of its operands.
-            accumulates: each element is added to the result of the one before.
-            takes_turns: reads meet, or whole rows are updated in place.
-        """
-        taken = operation_cycles(
-            name, num_elements, self.arch, accumulates=accumulates, takes_turns=takes_turns
-        )
-        return taken + DESCRIPTOR_CYCLES
-
-    def issue_cycles(
-        self,
-        name: str,
-        num_elements: int,
-        *,
-        strides: tuple[int, ...] = (),
-        num_registers: int = 3,
-        turns: int = ONE_TURN,
-    ) -> int:
-        """Of a vector operation alone, which the next one follows without a wait.
-
-        Args:
-            name: of the operation.
-            num_elements: of its operands.
-            strides: of operands whose elements lie apart.
-            num_registers: descriptors of its operands.
-            turns: quarters of a cycle that reads of a beat take.
-        """
-        shape = VectorShape(strides, turns, num_registers=num_registers)
-        return vector_cycles(VECTOR_OPS[name], num_elements, GENERATIONS[self.arch], shape)
-
-    def chain_cycles(self, names: Iterable[str], num_elements: int) -> int:
-        """Of operations in place, each of which needs what the one before wrote."""
-        return sum(
-            self.operation_cycles("fadds", num_elements, accumulates=True)
-            if name == ACCUMULATED
-            else self.operation_cycles(name, num_elements, takes_turns=name in _WHOLE_ROWS)
-            for name in names
-        )
 
     def sums_cycles(self, num_words: int) -> int:
         """Of sums of so many numbers along a column, which all of its PEs get.
