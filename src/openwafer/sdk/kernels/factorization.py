@@ -3,22 +3,20 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
+from openwafer.sdk.kernels.factorization_cycles import Walk
 from openwafer.sdk.kernels.operands import check_finite, takes_operands
 from openwafer.sdk.kernels.precision import Precision, gamma, have_inverses
 from openwafer.sdk.kernels.products import matrix_of, tiles_of
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
-    DESCRIPTOR_CYCLES,
-    LOOK_CYCLES,
-    ROWS_APART,
     Result,
     check_memory,
     check_operand,
@@ -28,22 +26,6 @@ from openwafer.sdk.kernels.running import (
     known,
     known_arch,
 )
-
-_OPERATION_CYCLES: Final = 6
-"""Of a vector operation beside its elements: its registers are loaded."""
-_ROW_CYCLES: Final = 31
-"""Of the instructions around row k, on a PE that has it."""
-_COLUMN_CYCLES: Final = 41
-"""Of those around column k, without the factor that scales it."""
-_ROOT_CYCLES: Final = 18
-"""Of one over the pivot's root."""
-_UPDATE_CYCLES: Final = 18
-"""Of those before the products."""
-_SCALING_CYCLES: Final = 13
-"""Of those that scale row k, of a symmetric matrix."""
-_PRODUCT_CYCLES: Final = (5, 13)
-"""Around the product for a column of the tile, beside its loop: of all columns, or of those behind
-column k."""
 
 
 class Factors(StrEnum):
@@ -110,64 +92,9 @@ class FactorizationPlan:
 
     @property
     def cycles(self) -> int:
-        """Predicted cycles: what each PE does in each step, and what it waits for.
-
-        Of the PEs that are left the first row and the first column differ from the others, each of
-        which does what the one before does, a hop later. So two of each are walked.
-        """
-        timing = GENERATIONS[self.arch].timing
-        hop, way = timing.hop_cycles, DESCRIPTOR_CYCLES + 2 * timing.ramp_cycles + 1
-        is_lu, last = self.factors is Factors.LU, 0.0
-        ready = np.zeros((2, 2))
-        for step in range(self.order):
-            (y, row), (x, column) = divmod(step, self.tile[0]), divmod(step, self.tile[1])
-            if step and row == 0:
-                ready = np.stack([ready[1], ready[1] + hop])
-            if step and column == 0:
-                ready = np.stack([ready[:, 1], ready[:, 1] + hop], axis=1)
-            num_rows = np.array([self.tile[0] - row - is_lu, self.tile[0]])
-            num_columns = np.array([self.tile[1] - column, self.tile[1]])
-            # Row k goes down.
-            ready[0] += _ROW_CYCLES + _OPERATION_CYCLES + num_columns / 2
-            if self.rows - y > 1:
-                sent = ready[0] + way + hop
-                ready[1] = np.maximum(ready[1] + _OPERATION_CYCLES, sent) + num_columns
-                ready[0] += _OPERATION_CYCLES + num_columns
-            # Column k goes east, and each PE multiplies.
-            scaled = (timing.divide_cycles if is_lu else _ROOT_CYCLES) + _COLUMN_CYCLES
-            ready[:, 0] += scaled + _OPERATION_CYCLES + num_rows + timing.drain_cycles
-            if self.columns - x > 1:
-                sent, length = ready[:, 0] + way + hop, num_rows + (not is_lu)
-                ready[:, 1] = np.maximum(ready[:, 1] + _OPERATION_CYCLES, sent) + length
-                ready[:, 0] += _OPERATION_CYCLES + length
-            ready[:, 0] += _OPERATION_CYCLES + num_rows / 2
-            ready += self._multiplied(num_rows, num_columns)
-            last = max(last, _last(ready, self.rows - y, self.columns - x, hop))
-        return LOOK_CYCLES + round(last)
-
-    def _multiplied(
-        self, num_rows: NDArray[np.int64], num_columns: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
-        """Cycles of the products of a step on each PE that has some; the first column has k."""
-        counts = num_columns.copy()
-        counts[0] -= 1
-        # Of the tile's columns those behind column k; of the others all.
-        meeting = {count: self._num_meeting(count) for count in set(counts.tolist())}
-        turns = counts + [meeting[count] for count in counts.tolist()]
-        timing = GENERATIONS[self.arch].timing
-        around = np.full(len(counts), _PRODUCT_CYCLES[0] + timing.loop_cycles + _OPERATION_CYCLES)
-        around[0] += _PRODUCT_CYCLES[1] - _PRODUCT_CYCLES[0]
-        taken = turns * num_rows[:, None] + counts * around + _UPDATE_CYCLES
-        if self.factors is Factors.CHOLESKY:
-            taken = taken + counts + _SCALING_CYCLES + _OPERATION_CYCLES + timing.drain_cycles
-        return np.where((num_rows[:, None] > 0) & (counts > 0), taken, 0)
-
-    def _num_meeting(self, last: int) -> int:
-        """How many of the last columns of a tile are read in turns with column k of L."""
-        rows, columns = self.tile
-        # Both arrays begin at a row of memory; elements of the second are one further.
-        apart = np.arange(columns - last, columns) * rows - 1
-        return int((apart % ROWS_APART == 0).sum())
+        """Predicted cycles: what each PE does in each step, and what it waits for."""
+        size, is_symmetric = (self.rows, self.columns), self.factors is Factors.CHOLESKY
+        return Walk(self.order, size, self.tile, self.arch, is_symmetric).cycles()
 
     @takes_operands
     def run(self, a: NDArray[Any], *, check: bool = False) -> Result:
@@ -225,12 +152,6 @@ class FactorizationPlan:
             "order": self.order,
             "is_symmetric": self.factors is Factors.CHOLESKY,
         }
-
-
-def _last(ready: NDArray[np.float64], rows: int, columns: int, hop: int) -> float:
-    """When the last of some rows and columns of PEs is ready, of which two were walked."""
-    later = hop * np.array([0, rows - 2])[:, None] + hop * np.array([0, columns - 2])
-    return float((ready + later)[: min(rows, 2), : min(columns, 2)].max())
 
 
 @takes_operands
