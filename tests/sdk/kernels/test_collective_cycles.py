@@ -252,6 +252,17 @@ def test_more_words_go_by_star_by_tree_in_two_phases_and_by_chain() -> None:
     assert shapes == [Shape.STAR, Shape.TREE, Shape.TWO_PHASE, Shape.CHAIN]
 
 
+@pytest.mark.parametrize("arch", list(Arch))
+@pytest.mark.parametrize("what", ["reduce", "all-reduce"])
+@pytest.mark.parametrize("size", [(1, 3), (3, 1), (1, 4), (4, 1)])
+def test_a_short_line_takes_the_tree_of_the_shortest_plan(
+    size: tuple[int, int], what: str, arch: Arch
+) -> None:
+    for length in (1, 2, 4, 8):
+        plan = kernels.plan_collective(what, size, length, arch=arch)
+        assert [one for one in others(plan) if one.cycles < plan.cycles] == []
+
+
 @pytest.mark.parametrize(("slack", "shape"), [(inf, Shape.STAR), (0, Shape.CHAIN)])
 def test_a_tree_is_chosen_by_its_last_sender_where_something_waits_for_it(
     slack: float, shape: Shape
