@@ -53,7 +53,7 @@ def test_prefix_sums_on_any_rectangle_are_within_their_bound(data: st.DataObject
     check_scan(plan, data.draw(st.integers(0, 2**32 - 1)))
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("plan", [*PLANS, kernels.plan_scan(16, (1, 16))])
 def test_prefix_sums_take_what_their_plan_says(plan: ScanPlan) -> None:
     assert abs(check_scan(plan, 1) - plan.cycles) <= 0.1 * plan.cycles
 
