@@ -83,11 +83,19 @@ def check_cycles(plan: NormPlan, share: float) -> None:
     assert abs(backward - plan.backward_cycles) <= share * backward
 
 
-@pytest.mark.parametrize(("norm", "arch"), [("layer", "wse3"), ("rms", "wse2")])
+@pytest.mark.parametrize(
+    ("norm", "arch", "shape", "size"),
+    [
+        ("layer", "wse3", (3, 10), (1, 2)),
+        ("rms", "wse2", (3, 10), (1, 2)),
+        # Of four tokens no loop is made.
+        ("rms", "wse3", (2, 2), (1, 1)),
+    ],
+)
 def test_a_norm_on_a_row_takes_what_its_instructions_and_operations_take(
-    norm: str, arch: str
+    norm: str, arch: str, shape: tuple[int, int], size: tuple[int, int]
 ) -> None:
-    check_cycles(plan_norm(norm, (3, 10), (1, 2), arch=arch), 0.01)
+    check_cycles(plan_norm(norm, shape, size, arch=arch), 0.01)
 
 
 @pytest.mark.slow
