@@ -320,4 +320,26 @@ SDK_FAULTS: Final = (
             "sdk/kernels",
         ),
     ),
+    Fault(
+        "last-column",
+        "the plan of a scan begins with the first column of PEs, not with the last",
+        "sdk/kernels/scanning.py",
+        "taken, way = start_delay(self.columns, self.arch), ",
+        "taken, way = 0, ",
+        (
+            "sdk/kernels/test_scanning.py",
+            "sdk/kernels",
+        ),
+    ),
+    Fault(
+        "last-tree",
+        "the tree of a line of one row is chosen as if a sum of columns came behind it",
+        "sdk/kernels/collectives.py",
+        "is_last = not is_row or rows == 1",
+        "is_last = not is_row",
+        (
+            "sdk/kernels/test_collective_cycles.py",
+            "sdk/kernels",
+        ),
+    ),
 )
