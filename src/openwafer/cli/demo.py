@@ -33,7 +33,7 @@ BF16_UNITS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
 WITHOUT_UNITS = (
     "precision=fp32",
     "optimizer.name=adamw",
-    "optimizer.learning_rate=3e-3",
+    "optimizer.learning_rate=1e-3",
     "optimizer.options={betas: [0.9, 0.95]}",
 )
 
