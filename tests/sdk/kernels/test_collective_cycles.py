@@ -55,6 +55,13 @@ def test_a_star_of_two_pes_is_a_chain(is_staggered: bool, arch: Arch) -> None:
     assert star == chain
 
 
+# Each PE has a broadcast, and so begins, two cycles behind the one nearer to the first.
+@pytest.mark.parametrize(("shape", "sooner"), [(Shape.STAR, 2 * (9 - 2)), (Shape.CHAIN, 0)])
+def test_a_star_behind_a_broadcast_is_sooner_as_near_words_are(shape: Shape, sooner: int) -> None:
+    alone, behind = (Tree(shape).cycles(9, 4, Arch.WSE3, follows=one) for one in (False, True))
+    assert alone - behind == sooner
+
+
 @pytest.mark.parametrize(
     ("tree", "arch"),
     [

@@ -114,7 +114,7 @@ def test_a_norm_on_a_row_takes_what_its_instructions_and_operations_take(
 def test_a_norm_takes_what_its_plan_says(
     shape: tuple[int, int], size: tuple[int, int], norm: str, arch: str
 ) -> None:
-    check_cycles(plan_norm(norm, shape, size, arch=arch), 0.03)
+    check_cycles(plan_norm(norm, shape, size, arch=arch), 0.02)
 
 
 @pytest.mark.parametrize(

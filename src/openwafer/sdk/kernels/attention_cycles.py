@@ -104,6 +104,9 @@ class AttentionCycles:
         taken += chain_cycles(2 * (_ZEROS,), queries, arch) + inverse_cycles(queries, arch)
         taken += self._around(3, 3, is_backward=False) + self._steps(self._look, is_backward=False)
         taken += (at_rest.grid.columns - 1) * self._passed(2 * size)
+        # The first block's sums are behind no others.
+        first, others = (at_rest.sums_cycles(self._scores, follows=one) for one in (False, True))
+        taken += first - others
         return at_rest.begin_cycles + taken + timing.drain_cycles
 
     @property
@@ -161,7 +164,7 @@ class AttentionCycles:
         at_rest, arch, share, queries = self.at_rest, self._arch, self._share, self._queries
         scores, timing = self._scores, self._timing
         taken = _LOOK_CYCLES[0] + share * (_SHARE_CYCLES[0] + 2 * timing.drain_cycles)
-        taken += self._multiply + at_rest.sums_cycles(scores)
+        taken += self._multiply + at_rest.sums_cycles(scores, follows=True)
         taken += exponential_cycles(queries, arch) + exponential_cycles(scores, arch)
         of_queries = (*of_one("fmovs", "fmovs"), *that_meet("fsubs", "fmuls"))
         taken += chain_cycles(of_queries, queries, arch)
@@ -179,7 +182,7 @@ class AttentionCycles:
         taken = _LOOK_CYCLES[1] + share * (_SHARE_CYCLES[1] + read)
         taken += timing.drain_cycles + 3 * (timing.load_latency - 1)
         taken += 2 * (self._multiply + (_CALL_CYCLES if share > 1 else 0))
-        taken += at_rest.sums_cycles(2 * scores) + exponential_cycles(scores, arch)
+        taken += at_rest.sums_cycles(2 * scores, follows=True) + exponential_cycles(scores, arch)
         once = (*of_again("fsubs", "fmuls", "fsubs"), *that_meet("fmuls"))
         of_share = (
             *(*of_again("fmuls"), *added, *that_meet("fmuls"), _ONE_NUMBER),

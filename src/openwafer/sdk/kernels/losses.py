@@ -104,7 +104,7 @@ class CrossEntropyPlan:
         taken += chain_cycles((*of_one("fmovs"), Operation("fmovs", num_registers=1)), tokens, arch)
         each = (*in_place("fmaxs", "fsubs", "fadds", arch=arch), *of_two("fmuls"))
         taken += chain_cycles(each, size, arch) + exponential_cycles(size, arch)
-        taken += at_rest.sums_cycles(tokens) + at_rest.sums_cycles(2 * tokens)
+        taken += at_rest.sums_cycles(tokens) + at_rest.sums_cycles(2 * tokens, follows=True)
         taken += 2 * timing.drain_cycles + at_rest.sums_drain_cycles
         late = timing.hop_cycles * np.arange(columns)
         return taken + int((self._of_tokens(timing) + late).max())

@@ -118,9 +118,10 @@ class NormPlan:
         """
         at_rest, mean = self.at_rest, self.has_mean
         taken = self._around(is_backward=False) + self._roots + at_rest.sums_drain_cycles
-        taken += (1 + mean) * (self._of_features + at_rest.sums_cycles(at_rest.tokens))
+        taken += (1 + mean) * self._of_features + at_rest.sums_cycles(at_rest.tokens)
         taken += 2 * self._of_all("fmuls", MEETS) + self._of_all("fmuls", AGAIN)
         if mean:
+            taken += at_rest.sums_cycles(at_rest.tokens, follows=True)
             taken += chain_cycles(of_one("fmuls"), at_rest.tokens, at_rest.arch)
             taken += self._of_all("fsubs") + self._of_all("fadds", AGAIN)
         return at_rest.begin_cycles + taken + self._timing.drain_cycles

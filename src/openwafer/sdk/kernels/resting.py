@@ -156,17 +156,21 @@ class Resting:
             "column_group": trees["column_group"],
         }
 
-    def sums_cycles(self, num_words: int) -> int:
+    def sums_cycles(self, num_words: int, *, follows: bool = False) -> int:
         """Of sums of so many numbers along a column, which all of its PEs get.
 
         The last row's PE makes a descriptor and loads two registers until it sends, and then the
         first row's, which has them all.
+
+        Args:
+            num_words: of each PE.
+            follows: whether there are sums before, which the last row's PE has got last.
         """
         if not self.tree:
             return 0
         rows, arch = self.grid.rows, self.arch
         sent = DESCRIPTOR_CYCLES + load_cycles(2, GENERATIONS[arch].timing.load_latency)
-        there = sent + self.tree.cycles(rows, num_words, arch)
+        there = sent + self.tree.cycles(rows, num_words, arch, follows=follows)
         back = sent + broadcast_cycles(rows, 1, num_words, arch)
         return round(there + back)
 

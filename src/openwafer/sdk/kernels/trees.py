@@ -79,7 +79,13 @@ class Tree:
                 return min(self.group, num_pes) - 1 + ceil(num_pes / self.group) - 1
 
     def cycles(
-        self, num_pes: int, num_words: int, arch: Arch, *, is_staggered: bool = False
+        self,
+        num_pes: int,
+        num_words: int,
+        arch: Arch,
+        *,
+        is_staggered: bool = False,
+        follows: bool = False,
     ) -> float:
         """Cycles of the published model from the first PE's start, for `num_words` wavelets each.
 
@@ -89,13 +95,19 @@ class Tree:
             arch: the generation.
             is_staggered: whether each PE begins a hop behind the one farther from the first, as
                 columns do of which a row is added up. Then messages come as if there were no way.
+            follows: whether each PE begins a hop behind the one nearer to the first, as behind
+                what the first one has sent to all. Then cycles are those from the last one's start.
         """
         if num_pes == 1:
             return 0
-        last = _last_message(self, num_pes, _line(num_words, arch, is_staggered), is_first=True)
+        line, timing = _line(num_words, arch, is_staggered), GENERATIONS[arch].timing
+        if follows:
+            # By each PE's own clock a message's way is twice as long.
+            last = _last_message(self, num_pes, line._replace(hop=2 * line.hop), is_first=True)
+            return last.begin + num_words - line.hop * (num_pes - 1)
+        last = _last_message(self, num_pes, line, is_first=True)
         # The task behind the sum begins no sooner than the one before lets it, which ends as it
         # has issued the first PE's operation.
-        timing = GENERATIONS[arch].timing
         least = timing.switch_cycles - timing.beat_cycles - timing.task_cycles + 3
         return max(last.begin + num_words, least)
 
