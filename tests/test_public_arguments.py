@@ -196,6 +196,19 @@ def test_settings_name_the_field_that_has_no_such_value(
     assert refused.value.diagnostics[0].message == told
 
 
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("keep", "activations: expected a mapping, found 'keep'"),
+        ({"layers.0": "kept"}, "activations['layers.0']: no such choice: 'kept'"),
+    ],
+)
+def test_options_of_layers_are_a_mapping_to_choices(value: Any, told: str) -> None:
+    with pytest.raises(OpenwaferError) as refused:
+        StreamOptions(activations=value)
+    assert refused.value.diagnostics[0].message == told
+
+
 def test_options_of_a_compilation_are_converted_where_python_compiles() -> None:
     options = CompileOptions(import_paths=(3,))  # type: ignore[arg-type]
     with pytest.raises(OpenwaferError, match="import_paths: expected a path, found 3"):

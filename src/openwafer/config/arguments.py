@@ -1,7 +1,7 @@
 """What callers in Python give: paths, sizes and choices, in each form that people write them."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -81,12 +81,12 @@ def convert_fields(settings: object) -> None:
     """Give the fields of a dataclass the types that they name, for its ``__post_init__``.
 
     Those of type ``Path``, ``Bytes`` or an enumeration, and of unions of one of these with others,
-    which take text as that one; several paths or texts, of which one may stand alone. Literals
-    are refused where they are none of those that are named.
+    which take text as that one; several paths or texts, of which one may stand alone; values of
+    mappings. Literals are refused where they are none of those that are named.
 
     Raises:
         OpenwaferError: ``argument-path``, ``argument-bytes``, ``argument-choice``,
-            ``argument-text``.
+            ``argument-text``, ``argument-mapping``.
     """
     for name, kind in get_type_hints(type(settings), include_extras=True).items():
         value = getattr(settings, name)
@@ -103,6 +103,16 @@ def _text_of(value: PathLike, name: str) -> str:
     )
 
 
+def _mapped(value: object, kind: object, name: str) -> Mapping[object, object]:
+    if not isinstance(value, Mapping):
+        raise error(
+            "argument-mapping",
+            f"{name}: expected a mapping, found {value!r}",
+            help="give a dict",
+        )
+    return {key: _converted(each, kind, f"{name}[{key!r}]") for key, each in value.items()}
+
+
 def _converted(value: object, kind: object, name: str) -> object:
     members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     kinds = [member for member in members if member is not NoneType]
@@ -112,6 +122,8 @@ def _converted(value: object, kind: object, name: str) -> object:
         several = (value,) if isinstance(value, str | os.PathLike) else value
         one = path_of if Path in get_args(kinds[0]) else _text_of
         return tuple(one(each, name) for each in several)  # type: ignore[attr-defined]
+    if get_origin(kinds[0]) is Mapping:
+        return _mapped(value, get_args(kinds[0])[1], name)
     for each in kinds:
         if len(kinds) > 1 and not isinstance(value, str | os.PathLike):
             continue
