@@ -44,6 +44,7 @@ _ELEMENTS = frozenset((t.I16, t.U16, t.I32, t.U32, t.F16, t.BF16, t.CB16, t.F32)
 
 
 _MOST_CALLS = (1 << 16) - 1
+_WORD_BITS = 16
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,7 @@ def _stream(sema: Sema, node: ast.Expression, operand: Loaded, element: t.Type |
         for register in note_names(sema, [operand], [node]):
             note_mapped(sema, register, node.span)
         return _Stream(element, None, None, None, operand_value(sema, operand, node.span))
+    _compare_widths(sema, node, operand, element)
     if operand.type == t.MEM4D_DSD:
         return _several_dims(sema, node.span, operand, element)
     if isinstance(operand, Comptime) and word_of(sema, operand, WORD_EXTENT + 1):
@@ -202,6 +204,20 @@ def _stream(sema: Sema, node: ast.Expression, operand: Loaded, element: t.Type |
     one = words.replace(sema, operand, {WORD_EXTENT: 1, WORD_EXTENT + 1: 0})
     moved, whole = sema.lower(one, node.span), sema.lower(operand, node.span)
     return _Stream(element, left, None, None, moved, whole)
+
+
+def _compare_widths(sema: Sema, node: ast.Expression, dsd: Loaded, element: t.Type) -> None:
+    """Warn of elements that are halves or pairs of those of a known descriptor's array."""
+    if dsd.type not in (t.MEM1D_DSD, t.MEM4D_DSD) or not isinstance(dsd, Comptime):
+        return
+    wanted, own = t.num_words(element), word_of(sema, dsd, WORD_ELEMENT)
+    if isinstance(own, int) and own not in (0, wanted):
+        message = (
+            f"the function's '{element}' has {_WORD_BITS * wanted} bits, and the elements of the "
+            f"descriptor's array have {_WORD_BITS * own}"
+        )
+        help = f"write the function for that type, or describe a '[*]{element}' by @ptrcast"
+        sema.warn("map-width", message, node.span, help=help)
 
 
 def _several_dims(sema: Sema, span: Span, dsd: Loaded, element: t.Type) -> _Stream:

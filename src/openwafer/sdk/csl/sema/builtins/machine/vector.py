@@ -279,7 +279,8 @@ def _check_operands(
     sources = kinds[1:]
     if sources.count(t.FIFO) > 1 or (len(sources) > 1 and sources[0] == t.FIFO):
         message = "a FIFO is the only or the last of the sources"
-        sema.fail("fifo-place", message, call.span)
+        help = "give it last; where the order counts, or both are FIFOs, move one to memory first"
+        sema.fail("fifo-place", message, call.span, help=help)
 
 
 @builtin("dfilt")
