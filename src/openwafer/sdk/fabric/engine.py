@@ -363,25 +363,31 @@ PAUSE: Final = NativeFunction(_give_way, PAUSE_TYPE)
 def prepare(function: Any, kinds: Sequence[object]) -> None:
     """Compile a function of the core, or read it from the cache; say so where it is compiled."""
     if not function.signatures:
-        with as_one_unit(function), install_listener("numba:compile", _Compilations()):
+        told = _Compilations(is_whole=function is advance)
+        with as_one_unit(function), install_listener("numba:compile", told):
             function.compile(tuple(kinds))
 
 
 class _Compilations(Listener):  # type: ignore[misc]
     """Hears of what numba compiles, and nothing of what it finds in its cache."""
 
+    def __init__(self, *, is_whole: bool) -> None:
+        self._is_whole = is_whole
+
     def on_start(self, event: Any) -> None:
         """A function begins; the first one is the whole that the user waits for."""
-        _tell_once()
+        _tell_once(is_whole=self._is_whole)
 
     def on_end(self, event: Any) -> None:
         """Nothing."""
 
 
 @functools.cache
-def _tell_once() -> None:
-    note = "openwafer: compiling the fabric simulator; this happens once and takes some 10 seconds"
-    sys.stderr.write(f"{note}\n")
+def _tell_once(*, is_whole: bool) -> None:
+    note = "the fabric simulator; this happens once and takes some 10 seconds"
+    if not is_whole:
+        note = "a part of the fabric simulator that no program has used; this happens once, too"
+    sys.stderr.write(f"openwafer: compiling {note}\n")
     sys.stderr.flush()
 
 

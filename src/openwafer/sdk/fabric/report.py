@@ -15,7 +15,7 @@ from openwafer.sdk.fabric.events import EventKind
 from openwafer.sdk.fabric.pe_state import PeState, pe_state
 from openwafer.sdk.fabric.senders import RAMP, neighbour, senders_of, sends, sends_control
 from openwafer.sdk.fabric.state import Array, Tables
-from openwafer.sdk.fabric.waiting import waiting_wavelets, waiting_work
+from openwafer.sdk.fabric.waiting import HAS_NO_TASK, IS_BLOCKED, waiting_wavelets, waiting_work
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.image import TaskKind
 from openwafer.sdk.program.program import Program
@@ -43,6 +43,8 @@ _SHARED_MICROTHREAD = (
     "input queue n and output queue n share microthread n: give operations that wait for each other"
     " queues of different numbers, or on wse3 a .ut_id"
 )
+_BIND = "bind a task to that id with @bind_local_task, or activate the id of the one that is meant"
+_UNBLOCK = "unblock the task with @unblock, or by .unblock of the operation that it waits for"
 _LOST = "let the last PE of a way route the color to its core alone, not beyond the edge"
 _NOWHERE = "give both colors of a pair the same swaps, and each route a .tx"
 _LEFT = "send as many wavelets as are taken: compare the extents of sender and receiver"
@@ -254,10 +256,15 @@ class Report:
         return f", router: wavelets of color {colors} still move, and no PE sends or takes any"
 
     def _remedy(self, remarks: list[Remark]) -> str:
-        """What to do about a deadlock: of commands that do not end, or of wavelets."""
+        """What to do about a deadlock: of tasks, of commands that do not end, or of wavelets."""
         if (self._tables.core[self._with_command(), w.C_MAIN] == w.MAIN_REQUEST).any():
             return _SHARED_MICROTHREAD
-        return _NOT_OPENED if self._lacks_commands_only(remarks) else _FOLLOW
+        if any(note.endswith(HAS_NO_TASK) for _, note in remarks):
+            return _BIND
+        others = [remark for remark in remarks if not remark[1].endswith(IS_BLOCKED)]
+        if not self._lacks_commands_only(others):
+            return _FOLLOW
+        return _NOT_OPENED if len(others) == len(remarks) else _UNBLOCK
 
     def _lacks_commands_only(self, remarks: list[Remark]) -> bool:
         """Whether the ends of commands are all that is waited for, on PEs that run no code."""
@@ -423,7 +430,7 @@ class Report:
 
     def _waiting_threads(self, pe: int) -> list[Remark]:
         return [
-            (pe, f", {thread} has {left} elements left{self._reasons(pe, job)}{at}")
+            (pe, f", {thread} has {counted(left, 'element')} left{self._reasons(pe, job)}{at}")
             for thread, at, left, job in self._threads(pe)
         ]
 

@@ -1,6 +1,7 @@
 """What a PE that stands still has left to do, in words: blocked tasks, wavelets nobody takes."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from openwafer.diagnostics import counted
 from openwafer.sdk.arch.generation import NUM_TASK_IDS, Arch
@@ -11,6 +12,9 @@ from openwafer.sdk.fabric.state import Array, Tables
 from openwafer.sdk.program import mailbox as mb
 from openwafer.sdk.program.image import Image, TaskKind
 from openwafer.sdk.program.program import Program
+
+IS_BLOCKED: Final = "is activated, and blocked"
+HAS_NO_TASK: Final = "is activated, and no task is bound to it"
 
 
 def waiting_work(program: Program, tables: Tables, pe: int) -> Iterator[str]:
@@ -41,14 +45,14 @@ def _blocked_tasks(image: Image, mailbox: Array) -> Iterator[str]:
     for task in image.tasks:
         if task.kind is TaskKind.LOCAL and (both >> task.task_id) & 1:
             name = image.entries[task.entry].function
-            yield f"local task '{name}' (id {task.task_id}) is activated, and blocked"
+            yield f"local task '{name}' (id {task.task_id}) {IS_BLOCKED}"
 
 
 def _activated_without_task(image: Image, mailbox: Array) -> Iterator[str]:
     bound = {task.task_id for task in image.tasks if task.kind is TaskKind.LOCAL}
     for task_id in range(NUM_TASK_IDS):
         if (int(mailbox[mb.ACTIVE]) >> task_id) & 1 and task_id not in bound:
-            yield f"local task id {task_id} is activated, and no task is bound to it"
+            yield f"local task id {task_id} {HAS_NO_TASK}"
 
 
 def _first(tables: Tables, pe: int, queue: int, *, is_input: bool) -> tuple[int, int] | None:
