@@ -34,6 +34,7 @@ T5 = UserModule(f"{__name__}:make_t5")
 def make_t5() -> nn.Module:
     """A library's model by a factory, of which a config says nothing."""
     sizes = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+    sizes["max_position_embeddings"] = 4
     model: nn.Module = T5ForConditionalGeneration(
         T5Config(vocab_size=300, decoder_start_token_id=0, **sizes)
     )
@@ -102,12 +103,17 @@ def test_a_model_that_does_not_fit_tokens_is_refused(
     assert not (tmp_path / "tiny/config.yaml").exists()
 
 
-def test_a_model_that_repeats_its_input_is_warned_of(data: TinyData, tmp_path: Path) -> None:
+def test_a_model_that_repeats_its_input_or_names_fewer_positions_is_warned_of(
+    data: TinyData, tmp_path: Path
+) -> None:
     out = io.StringIO()
     config = replace(tiny_config(data, tmp_path), model=T5, steps=1)
     Session(config, console=Console(file=out)).train()
     message = "warning[model-labels]: T5ForConditionalGeneration does not predict the next token: "
     assert message in out.getvalue()
+    assert "max_position_embeddings 4; what loads an export may end" in " ".join(
+        out.getvalue().split()
+    )
 
 
 @pytest.mark.slow

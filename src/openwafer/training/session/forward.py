@@ -163,6 +163,23 @@ def remark_on_labels(model: nn.Module) -> Diagnostic | None:
     )
 
 
+def remark_on_positions(model: nn.Module, sequence_length: int) -> Diagnostic | None:
+    """A warning for a model whose config names fewer positions than it is trained on.
+
+    Models without a table of positions, such as those with rotary ones, compute on behind them.
+    """
+    positions = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    if not isinstance(positions, int) or not 0 < positions < sequence_length:
+        return None
+    return Diagnostic(
+        Severity.WARNING,
+        "model-positions",
+        f"batch.sequence_length is {sequence_length}, and the config of {type(model).__name__} "
+        f"has max_position_embeddings {positions}; what loads an export may end texts there",
+        help=f"raise max_position_embeddings to {sequence_length}, or lower batch.sequence_length",
+    )
+
+
 def require_writer(model: nn.Module) -> None:
     """Raise ``model-no-text`` for a model that writes only after it has read another text."""
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):

@@ -47,7 +47,7 @@ from openwafer.training.session.building import (
     take_weights,
 )
 from openwafer.training.session.config import RunConfig
-from openwafer.training.session.forward import remark_on_labels
+from openwafer.training.session.forward import remark_on_labels, remark_on_positions
 from openwafer.training.session.held_out_losses import losses_so_far
 from openwafer.training.session.matmul_precision import measured_remark
 from openwafer.training.session.opened_model import (
@@ -488,7 +488,8 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
         log.write(line)
     show_plan(run.planned.report, console)
     show_sizes(run.config.batch.sizes, console)
-    remarks = [_other_schedule(run)]
+    length = run.config.batch.sequence_length
+    remarks = [_other_schedule(run), remark_on_positions(run.model, length)]
     if run.config.data.task is Task.CAUSAL_LM:
         remarks.append(remark_on_labels(run.model))
     remarks += [remark for method in run.config.methods() for remark in method.remarks(run.model)]
