@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from openwafer.sdk.csl import ast
+from openwafer.sdk.csl.imports import display_name
 from openwafer.sdk.csl.symbolic import Symbolic
 from openwafer.sdk.csl.types import VOID, Type
 from openwafer.sdk.ir import function as ir
@@ -101,7 +102,9 @@ class Module:
     keys: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return self.path.name
+        """Its name for messages, which tells a module of the library from a file of that name."""
+        name = display_name(self.path)
+        return name if name.startswith("<") else self.path.name
 
 
 @dataclass(frozen=True, slots=True)

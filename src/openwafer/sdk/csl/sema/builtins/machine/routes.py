@@ -34,7 +34,8 @@ def _set_local_color_config(sema: Sema, call: ast.BuiltinCall, _: t.Type | None)
     color = color_number(sema, color_node)
     colors = sema.unrecorded().machine.colors
     if color in colors:
-        sema.fail("color-twice", f"color {color} is configured already", call.span)
+        help = "configure it once, or give one of the modules that use it another color"
+        sema.fail("color-twice", f"color {color} is configured already", call.span, help=help)
     colors[color] = color_config(sema, node, color)
     return NOTHING
 
