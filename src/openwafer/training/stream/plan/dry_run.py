@@ -96,7 +96,8 @@ class DryRun:
         forwards: indices of the visits that each micro-batch made.
         calls: of operators.
         kinds: of the model's calls.
-        left_bytes: device bytes that the forward leaves behind, all in all.
+        left_bytes: device bytes that the forward leaves behind, all in all, with those of a loss of
+            its output: a loop that goes forward again may hold one.
         host_bytes: most bytes held at once in host memory beside the store: what is put aside
             there, and what the device holds where it is host memory, but for weights that are lent.
         depends_on_values: whether the step was computed with random weights, so that with others
