@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from openwafer.config import to_yaml
 from openwafer.diagnostics import OpenwaferError
-from openwafer.training.session import RunConfig, Sampling, Session
+from openwafer.training.session import RunConfig, Sampling, Session, load_config
 from openwafer.training.session.config_sections import CheckpointConfig, EvaluateConfig
 from openwafer.training.session.run_folder import RunFolder
 from openwafer.training.session.saved_run import SavedRun, read_newest
@@ -88,6 +89,15 @@ def test_what_is_read_from_the_store_is_what_a_checkpoint_holds(
     trained: Path, on_disk: Path
 ) -> None:
     assert read_from(on_disk) == read_from(trained)
+
+
+def test_a_run_of_several_systems_is_read_by_one_alone(trained: Path, run: Path) -> None:
+    file = RunFolder(run).config
+    config = load_config(file)
+    batch = replace(config.batch, micro_batches=2)
+    file.write_text(to_yaml(replace(config, batch=batch, systems=2)), encoding="utf-8")
+    one, two = (Session(each, console=quiet()).generate("3", GREEDY) for each in (trained, run))
+    assert one == two
 
 
 def test_a_run_without_its_lock_file_is_read(run: Path) -> None:
