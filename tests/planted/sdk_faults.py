@@ -342,4 +342,12 @@ SDK_FAULTS: Final = (
             "sdk/kernels",
         ),
     ),
+    Fault(
+        "reach-backwards",
+        "a descriptor that goes back is said to reach one element further",
+        "sdk/program/descriptor.py",
+        "divmod(length - 1, size)",
+        "divmod(length - (step > 0), size)",
+        ("sdk/program/test_reach_of_descriptors.py",),
+    ),
 )
