@@ -215,6 +215,8 @@ MOST_MEASURED: Final = 1 << 19
 """Elements of a weight; of a larger one some rows are tried."""
 MOST_SECONDS: Final = 1.0
 NUM_CALLS: Final = 5
+LEAST_SECONDS: Final = 0.02
+"""For calls of microseconds, each of five of which a busy machine may interrupt."""
 
 
 class WeightKind(NamedTuple):
@@ -294,15 +296,18 @@ def _steps(kind: WeightKind, num_tokens: int) -> list[Callable[[], object]]:
 
 def _seconds(works: Sequence[Callable[[], object]], end: float) -> list[float]:
     """The shortest time of each, in turns, behind a call that warms up; of one call at the end."""
+    for work in works:
+        work()
     times: list[list[float]] = [[] for _ in works]
-    for number in range(1 + NUM_CALLS):
-        if number > 1 and time.perf_counter() > end:
+    begun = now = time.perf_counter()
+    while len(times[0]) < NUM_CALLS or now < begun + LEAST_SECONDS:
+        if times[0] and now > end:
             break
         for work, found in zip(works, times, strict=True):
             start = time.perf_counter()
             work()
-            if number:
-                found.append(time.perf_counter() - start)
+            now = time.perf_counter()
+            found.append(now - start)
     return [min(found) for found in times]
 
 
