@@ -84,6 +84,8 @@ def test_both_triangles_and_a_vector_are_solved_as_by_scipy(is_lower: bool) -> N
         case(20, 40, (3, 2), by_default=False),
         case(100, 20, (5, 5), by_default=False),
         case(24, 24, (3, 1), by_default=False),
+        case(3, 5, (3, 5), by_default=True),
+        case(9, 1, (9, 1), by_default=False),
     ],
 )
 def test_a_triangular_system_takes_what_its_plan_says(
@@ -91,7 +93,7 @@ def test_a_triangular_system_takes_what_its_plan_says(
 ) -> None:
     plan = kernels.plan_triangular(order, num_columns, size, arch=arch)
     cycles = plan.run(*system(order, num_columns, 1)).cycles
-    assert abs(cycles - plan.cycles) <= 0.1 * plan.cycles
+    assert abs(cycles - plan.cycles) <= 0.03 * plan.cycles
 
 
 @pytest.mark.parametrize(

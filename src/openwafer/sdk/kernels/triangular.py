@@ -2,22 +2,20 @@
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import GENERATIONS, Arch
+from openwafer.sdk.arch.generation import Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.operands import check_finite, takes_operands
 from openwafer.sdk.kernels.precision import Precision, bound_of_products, have_inverses
 from openwafer.sdk.kernels.products import matrix_of, tiles_of
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
-    LOOK_CYCLES,
     MEMORY_BYTES,
-    ROWS_APART,
     Result,
     check_memory,
     check_operand,
@@ -26,19 +24,7 @@ from openwafer.sdk.kernels.running import (
     cycles_of,
     known_arch,
 )
-
-_SEND_CYCLES: Final = 40
-"""Of the instructions around a column of L that leaves."""
-_RECEIVE_CYCLES: Final = 20
-"""Of those around a column of L that comes."""
-_STEP_CYCLES: Final = 55
-"""Of those around a step of a PE with B."""
-_ROW_CYCLES: Final = 40
-"""Of those around row k, on a PE that has it."""
-_FEW_COLUMNS: Final = 16
-"""Of B, from which on their loop is not unrolled."""
-_PRODUCT_CYCLES: Final = (17, 17)
-"""Around the product for a column of B, where their loop is unrolled, and beside its turn else."""
+from openwafer.sdk.kernels.triangular_cycles import Walk
 
 
 @dataclass(frozen=True)
@@ -87,44 +73,8 @@ class TriangularPlan:
     @property
     def cycles(self) -> int:
         """Predicted cycles: columns of L leave, and rows of X go down, as PEs need them."""
-        timing = GENERATIONS[self.arch].timing
-        way = 2 * timing.ramp_cycles + 1
-        rows, _, width = self.tile
-        hops = timing.hop_cycles * np.arange(self.rows)
-        leave, ready = np.zeros(self.rows), np.zeros(self.rows)
-        unrolled, turned = _PRODUCT_CYCLES
-        of_column = unrolled if width < _FEW_COLUMNS else turned + timing.loop_cycles
-        of_others, of_own = (self._row_cycles(has_row=one) for one in (False, True))
-        product = of_others * rows + width * of_column
-        for step in range(self.order):
-            y, pivot = divmod(step, rows)
-            length = np.full(self.rows - y, rows)
-            length[0] -= pivot
-            taken = _SEND_CYCLES + timing.drain_cycles + length * 1.5
-            taken[0] += timing.divide_cycles
-            leave[y:] += taken
-            if self.factor_columns == 0:
-                ready[y:] += taken - length
-                arrived = ready[y:]
-            else:
-                across = way + timing.hop_cycles * self.columns
-                arrived = np.maximum(ready[y:] + _RECEIVE_CYCLES, leave[y:] + across) + length
-            ready[y] = arrived[0] + _ROW_CYCLES + 1.5 * width
-            ready[y] += timing.drain_cycles + width * (self.rows > y + 1)
-            sent = ready[y] + way + hops[1 : self.rows - y]
-            ready[y + 1 :] = np.maximum(arrived[1:], sent) + _STEP_CYCLES + width + product
-            shorter = of_own * (length[0] - 1) + width * of_column
-            ready[y] += shorter if length[0] > 1 else 0
-        return LOOK_CYCLES + round(float(ready.max()))
-
-    def _row_cycles(self, *, has_row: bool) -> int:
-        """Cycles of a row in the products for all columns of B, each twice where reads meet.
-
-        Column k of L lies from its first element on where row k is in the tile, else behind it.
-        """
-        rows, _, width = self.tile
-        apart = (column * rows - (not has_row) for column in range(width))
-        return width + sum(one % ROWS_APART == 0 for one in apart)
+        size = self.rows, self.columns
+        return Walk(self.order, *size, self.factor_columns, self.tile, self.arch).cycles()
 
     @property
     def num_roundings(self) -> int:
