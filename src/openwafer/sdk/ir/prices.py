@@ -144,9 +144,10 @@ def constant_product_cycles(words: int, factor: int) -> int:
 def _quotient_cycles(instruction: Instruction, timing: Timing) -> int:
     """Of an integer division: a shift, a multiplication, or a routine."""
     words, divisor = num_words(instruction.type), instruction.args[1]
+    if _is_by_power_of_two(instruction):
+        return _shift_cycles(instruction.type)
     if isinstance(divisor, Constant) and isinstance(divisor.value, int):
-        quotient = constant_quotient_cycles(words, divisor.value)
-        return _shift_cycles(instruction.type) if is_power_of_two(divisor.value) else quotient
+        return constant_quotient_cycles(words, divisor.value)
     return timing.quotient_bit_cycles * 16 * words
 
 

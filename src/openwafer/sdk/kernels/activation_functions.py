@@ -16,22 +16,23 @@ from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.elementary import (
     CHUNK,
     LEAST_POWER,
-    MEETS,
-    Operation,
-    chain_cycles,
     chunks,
     exponential_cycles,
     inverse_cycles,
-    loop_cycles,
+)
+from openwafer.sdk.kernels.operands import takes_operands
+from openwafer.sdk.kernels.operations import (
+    MEETS,
+    Operation,
+    chain_cycles,
     of_again,
     of_one,
     of_two,
     that_meet,
 )
-from openwafer.sdk.kernels.operands import takes_operands
 from openwafer.sdk.kernels.precision import UNIT
 from openwafer.sdk.kernels.resting import Resting, check_fit, memory_bytes, resting, shape_of
-from openwafer.sdk.kernels.running import Result, compiled, cycles_of, known
+from openwafer.sdk.kernels.running import Result, compiled, cycles_of, known, loop_cycles
 
 _POINTER_CYCLES: Final = 4
 """Of the instructions from the operation before exponentials to their first load."""
@@ -199,13 +200,14 @@ class ActivationPlan:
         timing = GENERATIONS[arch].timing
         own = _PASSES[self.function][is_backward]
         operations = (*self._shares, *own.operations)
+        lengths = chunks(at_rest.size)
         taken = at_rest.begin_cycles + load_cycles(own.pointers, timing.load_latency)
-        for length in chunks(at_rest.size):
+        for length in lengths:
             taken += own.instructions + own.num_drains * timing.drain_cycles
             taken += max(0, timing.drain_cycles - _POINTER_CYCLES)
             taken += chain_cycles(operations, length, arch)
             taken += exponential_cycles(length, arch) + inverse_cycles(length, arch)
-        return taken + loop_cycles(len(list(chunks(at_rest.size))), arch)
+        return taken + loop_cycles(len(lengths), arch)
 
     @property
     def _shares(self) -> tuple[Operation, ...]:

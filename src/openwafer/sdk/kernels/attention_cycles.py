@@ -14,19 +14,18 @@ from openwafer.sdk.ir.prices import (
     constant_quotient_cycles,
     constant_remainder_cycles,
 )
-from openwafer.sdk.kernels.elementary import (
+from openwafer.sdk.kernels.elementary import exponential_cycles, inverse_cycles
+from openwafer.sdk.kernels.operations import (
     MEETS,
     Operation,
     chain_cycles,
-    exponential_cycles,
     in_place,
-    inverse_cycles,
-    loop_cycles,
     of_again,
     of_one,
     that_meet,
 )
 from openwafer.sdk.kernels.resting import Resting
+from openwafer.sdk.kernels.running import loop_cycles, registers_cycles
 
 _ZEROS: Final = Operation("fmovs", num_registers=1)
 _ONE_NUMBER: Final = Operation("fadds", turns=MEETS)
@@ -155,7 +154,7 @@ class AttentionCycles:
                 + chain_cycles(of_one("fmovs"), num_words, self.at_rest.arch)
             )
         way = timing.hop_cycles + 2 * timing.ramp_cycles + 1
-        once = load_cycles(2, timing.load_latency) + way + num_words
+        once = registers_cycles(self.at_rest.arch) + way + num_words
         return taken + _PASS_CYCLES + 1 + 2 * once
 
     @property

@@ -12,8 +12,8 @@ from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import ONE_TURN, drain_cycles, load_cycles, read_turns
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.ir.prices import constant_product_cycles
-from openwafer.sdk.kernels.elementary import Operation
 from openwafer.sdk.kernels.operands import check_finite, takes_operands
+from openwafer.sdk.kernels.operations import Operation
 from openwafer.sdk.kernels.precision import Precision, bound_of_sums
 from openwafer.sdk.kernels.resting import (
     Resting,
@@ -28,6 +28,7 @@ from openwafer.sdk.kernels.running import (
     check_operand,
     compiled,
     cycles_of,
+    loop_cycles,
 )
 
 _LAYER: Final = 7
@@ -40,8 +41,6 @@ _PADDED_CYCLES: Final = (16, 10)
 """Of those of a padded token, forward and backward."""
 _MOST_UNROLLED: Final = 4
 """Tokens whose loop is written out."""
-_LOOP_CYCLES: Final = (7, 1)
-"""Of a loop that is none, around its turns and in each, beside what any loop takes."""
 _POINTERS: Final = (3, 1)
 """Loads of pointers before tokens, and backward before the row's sums."""
 _FILL_CYCLES: Final = 2
@@ -116,11 +115,10 @@ class EmbeddingPlan:
         # A label's load waits for the operation before, which a loop's turn is longer than.
         around, turn, drain = 0, timing.load_latency - 1, timing.drain_cycles
         if tokens > _MOST_UNROLLED:
-            around, drain = _LOOP_CYCLES[0], max(0, drain - timing.loop_cycles)
-            turn += _LOOP_CYCLES[1] + timing.loop_cycles
+            around = loop_cycles(tokens, self.at_rest.arch) + tokens
+            drain = max(0, drain - timing.loop_cycles)
         own += _TOKEN_CYCLES + constant_product_cycles(1, self.at_rest.features) + turn + drain
-        before = tokens * np.arange(self.at_rest.grid.columns)
-        counts = np.clip(self.at_rest.num_tokens - before, 0, tokens)
+        counts = self.at_rest.tokens_of_columns
         return around + counts * own + (tokens - counts) * (padded + of_padded + turn)
 
     def forward(self, table: NDArray[Any], labels: NDArray[Any], *, check: bool = False) -> Result:

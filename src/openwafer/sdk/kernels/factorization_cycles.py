@@ -14,15 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.arch.pace import VectorShape, drain_cycles, load_cycles, vector_cycles
-from openwafer.sdk.arch.vector_ops import VECTOR_OPS
+from openwafer.sdk.arch.pace import drain_cycles
 from openwafer.sdk.ir.prices import constant_product_cycles
+from openwafer.sdk.kernels.operations import Operation
 from openwafer.sdk.kernels.running import (
-    DESCRIPTOR_CYCLES,
     LOOK_CYCLES,
     ROWS_APART,
+    first_word_cycles,
     is_written_out,
     loop_cycles,
+    registers_cycles,
 )
 
 Cycles = NDArray[np.float64]
@@ -139,7 +140,7 @@ class Walk:
         if num_left > 1:
             ready[0] += _SENT_ROW
             ready[1] = self._received(ready[0], ready[1], lengths)
-            ready[0] += self._registers + lengths
+            ready[0] += registers_cycles(self.arch) + lengths
         elif self.size[0] > 1:
             ready[0] += _KEPT
         return ready
@@ -156,7 +157,7 @@ class Walk:
         if num_left > 1:
             ready[:, 0] += _SENT_COLUMN[rows] + [self.is_symmetric, 0][rows]
             ready[:, 1] = self._received(ready[:, 0], ready[:, 1], lengths)
-            ready[:, 0] += self._registers + lengths
+            ready[:, 0] += registers_cycles(self.arch) + lengths
         elif self.size[1] > 1:
             ready[:, 0] += _KEPT
         copied = [self._operation("fnegs", n, 2) for n in num_rows.tolist()]
@@ -176,15 +177,15 @@ class Walk:
         loops = [True, not is_written_out(_PRODUCT_WEIGHT, int(counts[1]))]
         around = [does * loop_cycles(n, self.arch) for does, n in zip(loops, counts, strict=True)]
         turns = counts + [_num_meeting(self.tile, count) for count in counts.tolist()]
-        taken += counts * (_PRODUCT + self._registers + 1) + around + turns * num_rows[:, None]
+        of_column = _PRODUCT + registers_cycles(self.arch) + 1
+        taken += counts * of_column + around + turns * num_rows[:, None]
         taken[:, 0] = taken[:, 0] if counts[0] else _NOTHING
         return taken
 
     def _received(self, sender: Cycles, ready: Cycles, lengths: NDArray[np.int64]) -> Cycles:
         """When PEs have what others send that are a hop before them."""
-        timing = GENERATIONS[self.arch].timing
-        sent = sender + DESCRIPTOR_CYCLES + 2 * timing.ramp_cycles + 1 + timing.hop_cycles
-        return np.asarray(np.maximum(ready + self._registers, sent) + lengths)
+        sent = sender + first_word_cycles(1, self.arch)
+        return np.asarray(np.maximum(ready + registers_cycles(self.arch), sent) + lengths)
 
     @property
     def _pivot_waits(self) -> NDArray[np.int64]:
@@ -193,21 +194,10 @@ class Walk:
         received = drain_cycles(timing.drain_cycles, timing.load_latency, reads_memory=False)
         return np.array([max(0, timing.drain_cycles - _LEFT), received])
 
-    @property
-    def _registers(self) -> int:
-        """Two are loaded."""
-        return load_cycles(2, GENERATIONS[self.arch].timing.load_latency)
-
     def _operation(
         self, name: str, length: int, num_registers: int, strides: tuple[int, ...] = ()
     ) -> int:
-        return _issued(name, length, self.arch, VectorShape(strides, num_registers=num_registers))
-
-
-# A walk asks for the same few ones in each step of thousands.
-@lru_cache(maxsize=4096)
-def _issued(name: str, length: int, arch: Arch, shape: VectorShape) -> int:
-    return vector_cycles(VECTOR_OPS[name], length, GENERATIONS[arch], shape)
+        return Operation(name, num_registers, strides=strides).cycles(length, self.arch)
 
 
 @lru_cache(maxsize=4096)

@@ -16,17 +16,9 @@ from openwafer.sdk.ir.prices import (
     constant_quotient_cycles,
     constant_remainder_cycles,
 )
-from openwafer.sdk.kernels.elementary import (
-    LEAST_POWER,
-    Operation,
-    chain_cycles,
-    exponential_cycles,
-    in_place,
-    loop_cycles,
-    of_one,
-    of_two,
-)
+from openwafer.sdk.kernels.elementary import LEAST_POWER, exponential_cycles
 from openwafer.sdk.kernels.operands import takes_operands
+from openwafer.sdk.kernels.operations import Operation, chain_cycles, in_place, of_one, of_two
 from openwafer.sdk.kernels.precision import UNIT, gamma
 from openwafer.sdk.kernels.resting import (
     Resting,
@@ -35,7 +27,7 @@ from openwafer.sdk.kernels.resting import (
     resting,
     shape_of,
 )
-from openwafer.sdk.kernels.running import LOOK_CYCLES, compiled, cycles_of
+from openwafer.sdk.kernels.running import LOOK_CYCLES, compiled, cycles_of, loop_cycles
 
 IGNORED: Final = -100
 """Label of a token that is left out."""
@@ -120,7 +112,7 @@ class CrossEntropyPlan:
         place = constant_quotient_cycles(1, rows) + constant_product_cycles(1, tokens) + 1
         of_own = _OWN_CYCLES + 2 * place
         of_label = _LABEL_CYCLES + 2 * remainder + timing.function_cycles + timing.divide_cycles
-        counts = np.clip(at_rest.num_tokens - tokens * np.arange(at_rest.grid.columns), 0, tokens)
+        counts = at_rest.tokens_of_columns
         taken = tokens * _TOKEN_CYCLES + counts * of_label + (tokens - counts) * _IGNORED_CYCLES
         taken += -(-counts // rows) * of_own
         for most in _MOST_UNROLLED:

@@ -12,8 +12,8 @@ from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.arch.pace import ONE_TURN, load_cycles
 from openwafer.sdk.arch.timing import Timing
 from openwafer.sdk.door.compiled import Param
-from openwafer.sdk.kernels.elementary import AGAIN, MEETS, Operation, chain_cycles, of_one
 from openwafer.sdk.kernels.operands import takes_operands
+from openwafer.sdk.kernels.operations import AGAIN, MEETS, Operation, chain_cycles, of_one
 from openwafer.sdk.kernels.precision import UNIT, gamma
 from openwafer.sdk.kernels.resting import Resting, check_fit, memory_bytes, resting, shape_of
 from openwafer.sdk.kernels.running import (
@@ -22,6 +22,7 @@ from openwafer.sdk.kernels.running import (
     compiled,
     cycles_of,
     known,
+    loop_cycles,
 )
 
 _F32: Final = np.dtype(np.float32)
@@ -153,16 +154,14 @@ class NormPlan:
 
         Its sum is loaded, scaled, and epsilon is added; half of that, and the guess, a shift and a
         difference of two words each, are issued meanwhile. Three steps of Newton are four
-        operations each, and all wait for one another. Two addresses and a store remain. A loop
-        that is not written out begins with a counter and ends with a branch that is taken.
+        operations each, and all wait for one another. Two addresses and a store remain.
         """
         timing = self._timing
         guess, steps, stored = 1 + 2 + 2, 3 * 4, 2 + 1
         waits = timing.load_latency + (2 + steps) * timing.float_latency
-        tokens, turn, around = self.at_rest.tokens, waits + guess + stored, 0
-        if tokens > _MOST_UNROLLED:
-            turn, around = turn + timing.loop_cycles, 1 + timing.branch_cycles[1]
-        return tokens * turn + around
+        tokens, arch = self.at_rest.tokens, self.at_rest.arch
+        loop = loop_cycles(tokens, arch) if tokens > _MOST_UNROLLED else 0
+        return tokens * (waits + guess + stored) + loop
 
     def _around(self, *, is_backward: bool) -> int:
         """Of loads of pointers and of instructions between operations."""

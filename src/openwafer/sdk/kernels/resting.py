@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.arch.pace import drain_cycles, load_cycles
+from openwafer.sdk.arch.pace import drain_cycles
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.operands import check_finite
 from openwafer.sdk.kernels.precision import Precision
@@ -21,6 +21,7 @@ from openwafer.sdk.kernels.running import (
     check_operand,
     check_rectangle,
     known_arch,
+    registers_cycles,
 )
 from openwafer.sdk.kernels.sparse_tiles import Dealing, in_turns
 from openwafer.sdk.kernels.trees import (
@@ -169,10 +170,16 @@ class Resting:
         if not self.tree:
             return 0
         rows, arch = self.grid.rows, self.arch
-        sent = DESCRIPTOR_CYCLES + load_cycles(2, GENERATIONS[arch].timing.load_latency)
+        sent = DESCRIPTOR_CYCLES + registers_cycles(arch)
         there = sent + self.tree.cycles(rows, num_words, arch, follows=follows)
         back = sent + broadcast_cycles(rows, 1, num_words, arch)
         return round(there + back)
+
+    @property
+    def tokens_of_columns(self) -> NDArray[np.int64]:
+        """Of a PE of each column, of which the last ones may be padded."""
+        before = self.tokens * np.arange(self.grid.columns)
+        return np.clip(self.num_tokens - before, 0, self.tokens)
 
     @property
     def sums_drain_cycles(self) -> int:
@@ -202,7 +209,7 @@ class Resting:
             return int(ready[0])
         timing = generation.timing
         pace = max(1, timing.arrival_cycles / generation.input_queue_words[_ROW_QUEUE])
-        loaded = ready + DESCRIPTOR_CYCLES + load_cycles(2, timing.load_latency)
+        loaded = ready + DESCRIPTOR_CYCLES + registers_cycles(self.arch)
         step, back = 2 * timing.ramp_cycles + 1, timing.hop_cycles * (columns - 1)
         senders = np.arange(1, columns)
         begins = loaded[1:] + timing.beat_cycles + timing.hop_cycles * senders

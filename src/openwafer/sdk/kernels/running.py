@@ -38,8 +38,6 @@ LOOK_CYCLES: Final = 3
 """Of a look at the clock, an instruction for each of its words."""
 DESCRIPTOR_CYCLES: Final = 5
 """Of the instructions that make a descriptor of an address which is known when they run."""
-_LOOP_CYCLES: Final = 7
-"""Of a loop beside its turns: its counter is set, and the test that ends it branches."""
 _MOST_WRITTEN_OUT: Final = 150
 """Instructions of all turns of a loop that the compiler writes out."""
 ROWS_APART: Final = 4
@@ -100,7 +98,7 @@ def transfer_cycles(num_instructions: int, arch: Arch) -> int:
     the receiver from the last beat, which is one of the words, to the task that is activated.
     """
     timing = GENERATIONS[arch].timing
-    begin = num_instructions + load_cycles(2, timing.load_latency) + timing.beat_cycles
+    begin = num_instructions + registers_cycles(arch) + timing.beat_cycles
     return begin + timing.task_cycles - 1
 
 
@@ -115,8 +113,20 @@ def is_written_out(weight: float, num_turns: int) -> bool:
 
 
 def loop_cycles(num_turns: int, arch: Arch) -> int:
-    """Cycles of a loop's counter and its test, which is done once more than there are turns."""
-    return _LOOP_CYCLES + num_turns * GENERATIONS[arch].timing.loop_cycles
+    """Cycles of a loop beside what its turns do: its counter, each turn, and the branch out."""
+    timing = GENERATIONS[arch].timing
+    return 1 + num_turns * timing.loop_cycles + timing.branch_cycles[1]
+
+
+def registers_cycles(arch: Arch) -> int:
+    """Until the two registers of a message's operation are loaded."""
+    return load_cycles(2, GENERATIONS[arch].timing.load_latency)
+
+
+def first_word_cycles(num_hops: int, arch: Arch) -> int:
+    """From the instructions that make a message's descriptor to its first word, so far away."""
+    timing = GENERATIONS[arch].timing
+    return DESCRIPTOR_CYCLES + 2 * timing.ramp_cycles + 1 + timing.hop_cycles * num_hops
 
 
 def check_rectangle(rows: int, columns: int, arch: Arch) -> None:

@@ -12,6 +12,7 @@ from openwafer.sdk.door.compiled import QUIET, Param
 from openwafer.sdk.door.run import Run
 from openwafer.sdk.fabric import Edge
 from openwafer.sdk.kernels.operands import check_finite, takes_operands
+from openwafer.sdk.kernels.operations import chain_cycles, of_two, that_meet
 from openwafer.sdk.kernels.precision import bound_of_products
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
@@ -22,7 +23,7 @@ from openwafer.sdk.kernels.running import (
     cycles_of,
 )
 from openwafer.sdk.kernels.streamed import StreamedPlan
-from openwafer.sdk.kernels.vectors import fold_cycles, operation_cycles
+from openwafer.sdk.kernels.vectors import fold_cycles
 from openwafer.sdk.kernels.weight_streams import Words
 
 _DEPTH: Final = 4
@@ -115,8 +116,8 @@ def delta_cycles(plan: StreamedPlan) -> int:
     of_weight = plan.weight_cycles
     if plan.precision.is_widened:
         # Sums of two a beat are updated in place.
-        of_weight += operation_cycles("fmachs", plan.tokens, plan.arch, takes_turns=True)
-        of_weight -= operation_cycles("fmachs", plan.tokens, plan.arch)
+        of_weight += chain_cycles(that_meet("fmachs"), plan.tokens, plan.arch)
+        of_weight -= chain_cycles(of_two("fmachs"), plan.tokens, plan.arch)
     return plan.pass_cycles(of_weight, plan.tokens + _DELTA_CYCLES)
 
 
@@ -124,10 +125,13 @@ def gradient_cycles(plan: StreamedPlan) -> int:
     """Predicted cycles of :func:`streamed_gradient`."""
     timing = GENERATIONS[plan.arch].timing
     of_weight = _ASKED_CYCLES + timing.switch_cycles
-    of_weight += operation_cycles("fmuls", plan.tokens, plan.arch)
-    of_weight += fold_cycles(plan.tokens, "fadds", plan.arch)
+    operations = of_two("fmuls")
     if plan.precision.is_widened:
-        of_weight += operation_cycles("fh2s", plan.tokens, plan.arch)
+        operations += of_two("fh2s")
+    # Each waits for the results of the one before.
+    of_weight += chain_cycles(operations, plan.tokens, plan.arch)
+    of_weight += len(operations) * timing.drain_cycles
+    of_weight += fold_cycles(plan.tokens, "fadds", plan.arch)
     return plan.pass_cycles(of_weight, plan.tokens + _GRADIENT_CYCLES)
 
 

@@ -6,21 +6,20 @@ all of its rows at once. Constants are instructions of ``triangular_pe.csl``.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.arch.pace import VectorShape, load_cycles, vector_cycles
-from openwafer.sdk.arch.vector_ops import VECTOR_OPS
+from openwafer.sdk.kernels.operations import Operation
 from openwafer.sdk.kernels.running import (
-    DESCRIPTOR_CYCLES,
     LOOK_CYCLES,
     ROWS_APART,
+    first_word_cycles,
     is_written_out,
     loop_cycles,
+    registers_cycles,
 )
 
 Cycles = NDArray[np.float64]
@@ -90,6 +89,7 @@ class Walk:
     def cycles(self) -> int:
         """From the first PE's start to the last one's end."""
         timing, (rows, _, width) = GENERATIONS[self.arch].timing, self.tile
+        loaded, first = registers_cycles(self.arch), first_word_cycles(1, self.arch)
         leave = np.full(self.rows, float(_FACTOR_BEGIN + _LATE))
         ready = np.full(self.rows, float(_B_OTHERS + timing.hop_cycles * (self.columns - 1)))
         ready[0] += _B_BEGIN - _B_OTHERS
@@ -102,21 +102,21 @@ class Walk:
             left[0] += _TURN[0]
             if self.factor_columns:
                 arrives = self._sent(step, leave[y:], length)
-                left[0] = max(left[0] + _RECEIVED[0] + self._registers, arrives[0]) + length[0]
+                left[0] = max(left[0] + _RECEIVED[0] + loaded, arrives[0]) + length[0]
             else:
                 left[0] += _OWN[0] + timing.divide_cycles + self._operation("fnegs", length[0] - 1)
                 left[0] += timing.drain_cycles
             left[0] += _SCALED[self.factor_columns == 0] + self._operation("fmuls", width)
             left[0] += _ALONE if self.rows == 1 else _SENT if y + 1 < self.rows else _KEPT
             if y + 1 < self.rows:
-                comes = left[0] + self._way(np.arange(1, len(left)))
-                left[1:] = np.maximum(left[1:] + self._registers, comes) + width
+                comes = left[0] + first + timing.hop_cycles * np.arange(len(left) - 1)
+                left[1:] = np.maximum(left[1:] + loaded, comes) + width
                 if self.factor_columns:
-                    left[1:] = np.maximum(left[1:] + self._registers, arrives[1:]) + rows
+                    left[1:] = np.maximum(left[1:] + loaded, arrives[1:]) + rows
                 else:
                     left[1:] += _OWN[1] + self._operation("fnegs", rows)
                 left[1:] += _UPDATE[1] + self._multiplied(rows, has_row=False)
-                left[0] += self._registers + width
+                left[0] += loaded + width
             left[0] += _COPIED + self._operation("fmovs", width, (rows,))
             own = _UPDATE[0] + self._multiplied(int(length[0]) - 1, has_row=True)
             left[0] += own if length[0] > 1 else _NOTHING
@@ -128,13 +128,13 @@ class Walk:
         timing, (x, column) = GENERATIONS[self.arch].timing, divmod(step, self.tile[1])
         if column == 0 and x > 0:
             # The last column has come to the next PE when it has left the one before.
-            leave += self._way(1) - self._registers + _FACTOR_NEXT
+            leave += first_word_cycles(1, self.arch) - registers_cycles(self.arch) + _FACTOR_NEXT
         leave += _FACTOR[1]
         leave[0] += _FACTOR[0] - _FACTOR[1] + timing.divide_cycles
         leave += self._operation("fnegs", self.tile[0])
         leave[0] += self._operation("fnegs", length[0] - 1) - self._operation("fnegs", self.tile[0])
-        arrives = leave + self._way(self.columns - 1 - x)
-        leave += self._registers + length + timing.loop_cycles
+        arrives = leave + first_word_cycles(self.columns - 1 - x, self.arch)
+        leave += registers_cycles(self.arch) + length + timing.loop_cycles
         return np.asarray(arrives)
 
     def _multiplied(self, num_rows: int, *, has_row: bool) -> int:
@@ -146,25 +146,8 @@ class Walk:
         rows, _, width = self.tile
         met = sum((column * rows - (not has_row)) % ROWS_APART == 0 for column in range(width))
         around = 0 if is_written_out(_PRODUCT_WEIGHT, width) else loop_cycles(width, self.arch)
-        return around + width * (_PRODUCT + self._registers + 1) + (width + met) * num_rows
-
-    def _way(self, hops: int | NDArray[np.int64]) -> NDArray[np.float64]:
-        """From a send to when the first word is taken, so many hops away."""
-        timing = GENERATIONS[self.arch].timing
-        return np.asarray(
-            DESCRIPTOR_CYCLES + 2 * timing.ramp_cycles + 1 + timing.hop_cycles * hops, np.float64
-        )
-
-    @property
-    def _registers(self) -> int:
-        """Two are loaded."""
-        return load_cycles(2, GENERATIONS[self.arch].timing.load_latency)
+        of_column = _PRODUCT + registers_cycles(self.arch) + 1
+        return around + width * of_column + (width + met) * num_rows
 
     def _operation(self, name: str, length: int, strides: tuple[int, ...] = ()) -> int:
-        return _issued(name, int(length), self.arch, VectorShape(strides, num_registers=2))
-
-
-# A walk asks for the same few ones in each step of thousands.
-@lru_cache(maxsize=4096)
-def _issued(name: str, length: int, arch: Arch, shape: VectorShape) -> int:
-    return vector_cycles(VECTOR_OPS[name], length, GENERATIONS[arch], shape)
+        return Operation(name, 2, strides=strides).cycles(int(length), self.arch)

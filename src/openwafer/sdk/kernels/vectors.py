@@ -10,11 +10,17 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
-from openwafer.sdk.arch.pace import ONE_TURN, VectorShape, vector_cycles
-from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.collectives import CollectivePlan, plan_collective
 from openwafer.sdk.kernels.operands import takes_operands
+from openwafer.sdk.kernels.operations import (
+    MEETS,
+    Operation,
+    chain_cycles,
+    of_one,
+    of_two,
+    that_meet,
+)
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_products,
@@ -118,37 +124,32 @@ class VectorPlan:
     def cycles(self) -> int:
         """Predicted cycles: operations on a PE's part, and the sum over all PEs."""
         letter = "h" if self.precision is Precision.F16 else "s"
-        alone = LOOK_CYCLES + start_delay(self.columns, self.arch)
+        timing = GENERATIONS[self.arch].timing
         match self.operation:
             case VectorOperation.AXPY:
                 updates = self.precision is Precision.F16
-                taken = self._taken("fmac" + letter, takes_turns=updates)
+                operations = (that_meet if updates else of_two)("fmac" + letter)
             case VectorOperation.SCAL:
-                taken = self._taken("fmul" + letter, num_registers=2)
+                operations = of_one("fmul" + letter)
             case VectorOperation.DOT:
-                taken = self._taken("fmul" + letter)
+                operations = of_two("fmul" + letter)
             case VectorOperation.NRM2:
                 # Both factors are read from one place.
-                taken = self._taken("fmuls", takes_turns=True) + self._root_cycles
+                operations = that_meet("fmuls")
             case VectorOperation.ASUM:
-                taken = self._taken("fabs" + letter, num_registers=2)
-        timing = GENERATIONS[self.arch].timing
+                operations = of_one("fabs" + letter)
         if not self.sum:
-            return alone + taken + timing.drain_cycles
+            begin = LOOK_CYCLES + start_delay(self.columns, self.arch)
+            taken = chain_cycles(operations, self.part, self.arch)
+            return begin + taken + timing.drain_cycles
         if self.precision.is_widened:
-            taken += (1 + self.operation.has_y) * self._taken("fh2s", num_registers=2)
-        taken += fold_cycles(self.part, "fadd" + letter, self.arch)
-        return taken + self.sum.cycles
-
-    @property
-    def _root_cycles(self) -> int:
-        tests = 0 if self.precision.is_widened else _TEST_CYCLES
-        return GENERATIONS[self.arch].timing.function_cycles + _ROOT_CYCLES + tests
-
-    def _taken(self, name: str, *, takes_turns: bool = False, num_registers: int = 3) -> int:
-        return issued_cycles(
-            name, self.part, self.arch, takes_turns=takes_turns, num_registers=num_registers
-        )
+            operations += (1 + self.operation.has_y) * of_one("fh2s")
+        taken = chain_cycles(operations, self.part, self.arch)
+        taken += fold_cycles(self.part, "fadd" + letter, self.arch) + self.sum.cycles
+        if self.operation is VectorOperation.NRM2:
+            taken += timing.function_cycles + _ROOT_CYCLES
+            taken += 0 if self.precision.is_widened else _TEST_CYCLES
+        return taken
 
     @takes_operands
     def error_bound(
@@ -252,62 +253,15 @@ def _left(length: int) -> list[int]:
     return left
 
 
-def issued_cycles(
-    name: str,
-    num_elements: int,
-    arch: Arch,
-    *,
-    accumulates: bool = False,
-    takes_turns: bool = False,
-    num_registers: int = 3,
-) -> int:
-    """Cycles of an operation, which the next one follows without a wait.
-
-    Args:
-        name: of :data:`~openwafer.sdk.arch.vector_ops.VECTOR_OPS`.
-        num_elements: of its operands.
-        arch: the generation.
-        accumulates: its elements are added to a scalar.
-        takes_turns: reads meet, or whole rows are updated in place.
-        num_registers: descriptors of its operands.
-    """
-    turns = ONE_TURN * (1 + takes_turns)
-    shape = VectorShape(num_registers=num_registers, accumulates=accumulates, turns=turns)
-    return vector_cycles(VECTOR_OPS[name], num_elements, GENERATIONS[arch], shape)
-
-
-def operation_cycles(
-    name: str,
-    num_elements: int,
-    arch: Arch,
-    *,
-    accumulates: bool = False,
-    takes_turns: bool = False,
-    num_registers: int = 3,
-) -> int:
-    """Cycles of an operation and of its results, which the next one needs; :func:`issued_cycles`
-    has the arguments.
-    """
-    issued = issued_cycles(
-        name,
-        num_elements,
-        arch,
-        accumulates=accumulates,
-        takes_turns=takes_turns,
-        num_registers=num_registers,
-    )
-    return issued + GENERATIONS[arch].timing.drain_cycles
-
-
 def fold_cycles(length: int, name: str, arch: Arch) -> int:
     """Cycles of ``<kernels/fold>``, which adds up elements by an operation of this name.
 
     The total is set to zero and waits for the results that are added one by one.
     """
     *halved, few = _left(length)
-    taken = sum(issued_cycles(name, n // 2, arch, takes_turns=True) for n in halved)
-    added = issued_cycles(name, few, arch, accumulates=True, num_registers=1)
-    return taken + GENERATIONS[arch].timing.drain_cycles + 1 + added
+    halves, ones = Operation(name, turns=MEETS), Operation(name, 1, accumulates=True)
+    taken = sum(halves.cycles(num // 2, arch) for num in halved) + ones.cycles(few, arch)
+    return taken + GENERATIONS[arch].timing.drain_cycles + 1
 
 
 @takes_operands
