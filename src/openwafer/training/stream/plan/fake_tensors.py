@@ -79,6 +79,17 @@ class _Outcome:
     tensors: tuple[_Returned | None, ...]
 
 
+@cache
+def _go_backward() -> None:
+    """Let torch count the devices of backwards, before a mode makes its CUDA builds count another.
+
+    Entered where there is no GPU, a mode has them count one, for which the next backward would
+    start a thread; after that torch refuses backwards in forks of this process.
+    """
+    with torch.inference_mode(False):
+        torch.ones(1, device="cpu", requires_grad=True).backward()
+
+
 # As a string, torch would parse it each time.
 _META: Final = torch.device("meta")
 _KNOWN: Final[dict[Key, _Outcome]] = {}
@@ -93,6 +104,8 @@ class RememberingFakeMode(Unguarded, FakeTensorMode):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        if not torch.cuda.is_available():
+            _go_backward()
         self.met: object | None = None
         # Of real tensors, which live on where the model's code has them; by identity.
         self._stand_ins: dict[int, FakeTensor] = {}
