@@ -232,6 +232,9 @@ Admit: TypeAlias = Callable[[CallKind, Any, Any, Sequence[Graph]], None]
 Agree: TypeAlias = Callable[[CallKind, Any, Any, Sequence[Graph] | None], None]
 """Lets all systems begin a call, given those graphs, or ``None`` where there is room for it."""
 
+PassKey: TypeAlias = tuple[int, tuple[CallKind, ...]]
+"""The order of a pass, and the kinds of its calls."""
+
 ROOT: Final = "forward"
 MAX_KINDS: Final = 10_000
 
@@ -263,8 +266,10 @@ class PassWatch:
         self._device = device
         self._weights = weights
         self._order = 0
-        # By a pass's order and kinds: bytes saved for backward when each of its visits was over.
-        self._known: dict[tuple[int, tuple[CallKind, ...]], list[int]] = {}
+        # Bytes saved for backward when each of its visits was over.
+        self._known: dict[PassKey, list[int]] = {}
+        # What those passes began with: all their calls may be met before a layer of one has ended.
+        self._beginnings: set[PassKey] = set()
         # That list of the pass under way, once a layer of it has ended.
         self._profile: list[int] | None = None
         self._is_learning = False
@@ -362,7 +367,7 @@ class PassWatch:
         self.meet(kind)
 
     @property
-    def _key(self) -> tuple[int, tuple[CallKind, ...]]:
+    def _key(self) -> PassKey:
         return self._order, tuple(kind if kind.is_graded else kind.rounded() for kind in self.met)
 
     def meet(self, kind: CallKind) -> None:
@@ -373,7 +378,8 @@ class PassWatch:
             return
         if len(self._known) > MAX_KINDS:
             self._known.clear()
-        self._is_learning = self._key not in self._known
+            self._beginnings.clear()
+        self._is_learning = self._key not in self._beginnings
         if self._is_learning or self.depends_on_values:
             self._device.watch(self._weights.memory())
 
@@ -416,7 +422,7 @@ class PassWatch:
             return
         known = self._profile
         if known is None:
-            known = self._profile = self._known.setdefault(self._key, [])
+            known = self._profile = self._begin_profile()
         most = known[visit] if visit < len(known) else -1
         if self._saved_bytes <= most:
             return
@@ -425,6 +431,14 @@ class PassWatch:
             self._judge(more_bytes, budget, visit)
         known.extend([0] * (visit + 1 - len(known)))
         known[visit] = self._saved_bytes
+
+    def _begin_profile(self) -> list[int]:
+        """The bytes that such a pass is known to save; none are known of one without its like."""
+        order, kinds = key = self._key
+        self._beginnings.update((order, kinds[: end + 1]) for end in range(len(kinds)))
+        # Known passes that begin like it have more micro-batches, and take more than it does.
+        self._is_learning |= key not in self._known
+        return self._known.setdefault(key, [])
 
     def _judge(self, more_bytes: int, budget: int, visit: int) -> None:
         # What else of its memory is new comes out where the next pass is metered.
