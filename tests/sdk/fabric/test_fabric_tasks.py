@@ -88,6 +88,21 @@ def test_the_next_command_begins_as_much_later_as_the_host_needs() -> None:
     assert 500 + waits <= ends[1] - ends[0] < 505 + waits
 
 
+@pytest.mark.parametrize("arch", list(Arch))
+def test_each_column_begins_a_command_a_hop_behind_the_one_before(arch: Arch) -> None:
+    begins = []
+
+    def main(pe: Pe) -> Code:
+        begins.append(int(pe.mailbox[mb.CYCLE]))
+        yield from ()
+
+    code = PythonCode([main])
+    simulator = code.simulator(program([[0, 0, 0]], [image()], arch=arch))
+    simulator.start_command([0])
+    simulator.run_until_idle()
+    assert np.diff(sorted(begins)).tolist() == 2 * [GENERATIONS[arch].timing.hop_cycles]
+
+
 def test_an_activated_task_runs_once() -> None:
     def main(pe: Pe) -> Code:
         pe.activate(9)

@@ -290,7 +290,8 @@ class Engine(Machine):
         self.tables.image[: entries.size, w.I_COMMAND] = entries
         started = np.flatnonzero(entries[self._program.images_by_number])
         state[w.G_COMMANDS] = started.size
-        state[w.G_LAUNCHED] = state[w.G_NOW]
+        # The first column looks around in the next cycle.
+        state[w.G_LAUNCHED] = state[w.G_NOW] + 1
         self.deliver_command(np.setdiff1d(started, late) if late.size else started)
 
     def deliver_command(self, pes: Pes) -> None:
