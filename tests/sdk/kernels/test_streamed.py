@@ -114,6 +114,22 @@ def test_a_streamed_product_takes_what_its_plan_says(
     assert abs(cycles_of(plan) - plan.cycles) <= 0.1 * plan.cycles
 
 
+# Of one token and few weights a product's cycles are those of tasks' instructions.
+@pytest.mark.parametrize(
+    ("size", "arch", "precision"),
+    some(
+        [((1, 1), "wse2", "f32"), ((3, 1), "wse3", "f16-f32"), ((3, 2), "wse2", "f32")],
+        ((3, 1), "wse3", "f16-f32"),
+    ),
+)
+def test_a_product_of_few_weights_takes_what_its_tasks_do(
+    size: tuple[int, int], arch: str, precision: str
+) -> None:
+    w = np.ones((2 * size[0], 2 * size[0]), np.float32)
+    plan = kernels.plan_streamed(w, size[1], size, arch=arch, precision=precision)
+    assert cycles_of(plan) == pytest.approx(plan.cycles, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("arch", "way"),
     checkerboard(ARCHS, {"sorted": (1, True), "as given": (1, False), "2": (2, False)}, one_in=4),

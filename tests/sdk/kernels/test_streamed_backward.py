@@ -79,6 +79,27 @@ def test_backward_passes_take_what_is_predicted(arch: str, precision: str) -> No
     assert abs(gradient - kernels.gradient_cycles(plan)) <= 0.1 * gradient
 
 
+@pytest.mark.parametrize(
+    ("size", "arch", "precision"),
+    some(
+        [((1, 1), "wse3", "f32"), ((3, 1), "wse2", "f32"), ((2, 2), "wse3", "f16-f32")],
+        ((3, 1), "wse2", "f32"),
+    ),
+)
+def test_backward_passes_of_few_weights_take_what_their_tasks_do(
+    size: tuple[int, int], arch: str, precision: str
+) -> None:
+    w = np.ones((2 * size[0], 2 * size[0]), np.float32)
+    streaming = Streaming(1, size[0])
+    plan = kernels.plan_streamed(
+        w, size[1], size, arch=arch, precision=precision, streaming=streaming
+    )
+    x = np.ones((2 * size[0], size[1]), plan.precision.given)
+    delta, gradient = kernels.streamed_delta(plan, x), kernels.streamed_gradient(plan, x, x)
+    assert delta.cycles == pytest.approx(kernels.delta_cycles(plan), rel=0.02)
+    assert gradient.cycles == pytest.approx(kernels.gradient_cycles(plan), rel=0.02)
+
+
 def test_passes_that_a_plan_has_not_are_refused_in_words() -> None:
     w, two = np.ones((4, 4), np.float32), np.ones((4, 2), np.float32)
     folded = kernels.plan_streamed(w, 2, (4, 1), streaming=Streaming(fold=2))

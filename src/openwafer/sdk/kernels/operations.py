@@ -76,3 +76,9 @@ def in_place(*names: str, arch: Arch) -> tuple[Operation, ...]:
 def chain_cycles(operations: tuple[Operation, ...], num_elements: int, arch: Arch) -> int:
     """Of operations one behind the other."""
     return sum(one.cycles(num_elements, arch) for one in operations)
+
+
+def end_cycles(arch: Arch) -> int:
+    """From a task's last operation on memory, behind its elements, to the end of the task."""
+    timing = GENERATIONS[arch].timing
+    return max(timing.drain_cycles, timing.beat_cycles) + 1

@@ -19,11 +19,15 @@ from openwafer.sdk.kernels.streamed import StreamedPlan
 from openwafer.sdk.kernels.streamed_backward import delta_cycles, gradient_cycles
 from openwafer.sdk.kernels.weight_streams import WeightStreams
 
-_MORE_CYCLES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
-    {"forward": (7, 48), "delta": (7, 41), "gradient": (15, 58)}
+_MORE_CYCLES: Final[Mapping[str, Sequence[tuple[int, int]]]] = MappingProxyType(
+    {
+        "forward": ((11, 8), (11, 8)),
+        "delta": ((11, 21), (11, 30)),
+        "gradient": ((18, 18), (8, 29)),
+    }
 )
-"""Of a weight, and of an output that has some: a program of all passes branches by the pass."""
-
+"""Of a weight and of an output, in f32 and in widened sums: a program of all passes branches by the
+pass."""
 
 _KNOWN: Final[WeakKeyDictionary[Weights, dict[ResidentPlan, Mapping[str, int]]]] = (
     WeakKeyDictionary()
@@ -47,15 +51,14 @@ def _cycles(weights: Weights, plan: ResidentPlan) -> Mapping[str, int]:
     rate = own.edge.rate(own.edge.ports[0], own.arch, is_into=True)
     places = ceil(own.streams.num_wavelets(1) / rate)
     return {
-        "forward": max(own.compute_cycles + _more(own, "forward"), own.stream_cycles),
-        "delta": max(delta_cycles(alone) + _more(alone, "delta"), alone.stream_cycles),
-        "gradient": max(gradient_cycles(own) + _more(own, "gradient"), places),
+        "forward": max(round(own.compute_cycles + _more(own, "forward")), own.stream_cycles),
+        "delta": max(round(delta_cycles(alone) + _more(alone, "delta")), alone.stream_cycles),
+        "gradient": max(round(gradient_cycles(own) + _more(own, "gradient")), places),
     }
 
 
-def _more(plan: StreamedPlan, name: str) -> int:
-    of_weight, of_output = _MORE_CYCLES[name]
-    return plan.pass_cycles(of_weight, 0) + of_output * plan.streams.most_outputs
+def _more(plan: StreamedPlan, name: str) -> float:
+    return plan.pass_cycles(*_MORE_CYCLES[name][plan.precision.is_widened])
 
 
 def _streamed(streams: WeightStreams, plan: ResidentPlan) -> StreamedPlan:

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
 from openwafer.sdk.arch.generation import GENERATIONS, WORD_BYTES, Arch
-from openwafer.sdk.arch.pace import load_cycles, vector_cycles
-from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.door.compiled import QUIET, Param
 from openwafer.sdk.fabric import Edge, Port, Side
 from openwafer.sdk.kernels.operands import check_fields, check_finite, takes_operands
+from openwafer.sdk.kernels.operations import Operation, end_cycles
 from openwafer.sdk.kernels.precision import (
     Precision,
     bound_of_products,
@@ -25,6 +24,7 @@ from openwafer.sdk.kernels.products import tile_length, zeros_cycles
 from openwafer.sdk.kernels.resting import Grid
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
+    LOOK_CYCLES,
     MEMORY_BYTES,
     Result,
     check_memory,
@@ -35,6 +35,7 @@ from openwafer.sdk.kernels.running import (
     known_arch,
 )
 from openwafer.sdk.kernels.sparse_tiles import Dealing, Ints, canonical, deal, in_turns
+from openwafer.sdk.kernels.trees import start_delay
 from openwafer.sdk.kernels.weight_streams import WeightStreams
 
 _COLOR: Final = 0
@@ -43,12 +44,32 @@ _MOST_FOLD: Final = 4
 """Rings of a column: each takes three colors."""
 _DEPTHS: Final = (16, 8, 4, 2)
 """Sums of outputs that a PE may hold, powers of two."""
-_WEIGHT_CYCLES: Final = 11
-"""Of a task's instructions for a weight, beside the registers that it loads."""
-_PLACE_CYCLES: Final = 13
+_WEIGHT_CYCLES: Final = 6
+"""Of a task's instructions for a weight, before the register that it loads."""
+_OTHER_CYCLES: Final = 3
+"""Fewer, of each second weight that shares its wavelet, as its branch is not taken."""
+_PLACE_CYCLES: Final = 12
 """Of the task for a place that comes in a wavelet of its own."""
-_OUTPUT_CYCLES: Final = 90
-"""Of two tasks' instructions for an output."""
+_BEGIN_CYCLES: Final = 38
+"""Of the launched function from its look at the clock on, beside the first reset."""
+_RING_CYCLES: Final = 13
+"""More of it where there is a ring, whose first PE finds what it does with the first sum."""
+_END_CYCLES: Final = 62
+"""Of the task that ends an output, beside its reset, where there is no ring."""
+_ROLE_CYCLES: Final = (97, 93, 87)
+"""The same in a ring: of a sum that ends, begins, or goes on."""
+_OWNER_CYCLES: Final = 37
+"""More of it behind the last sum of an owner, in which the first PE finds what it does next."""
+_LAST_CYCLES: Final = 26
+"""Less of it behind the last output, as no other begins."""
+_BEHIND_CYCLES: Final = 66
+"""Of it behind the last output, from the operation of the ring on."""
+_ADDED_CYCLES: Final = 34
+"""Of the task behind an output's sum."""
+_LEFT_CYCLES: Final = 2
+"""Less of it behind the last sum."""
+_COPIED_CYCLES: Final = (12, 10)
+"""Of widened sums: where the last weight's lie in the other buffer, and where they do not."""
 _PORT_OUTPUTS: Final = 4
 """By which a row of PEs runs ahead of others of its port, since their weights wait in between."""
 _PUBLISHED_OVERHEAD: Final = 4
@@ -127,32 +148,83 @@ class StreamedPlan:
         return self.tokens * (elements + 4 * sums) + CODE_BYTES
 
     @property
-    def weight_cycles(self) -> int:
+    def weight_cycles(self) -> float:
         """Of a weight: the task that it starts, and a multiply-add for each token."""
-        generation = GENERATIONS[self.arch]
-        timing = generation.timing
-        operation = "fmachs" if self.precision.is_widened else "fmacs"
-        cycles = vector_cycles(VECTOR_OPS[operation], self.tokens, generation) + _WEIGHT_CYCLES
-        cycles += load_cycles(1, timing.load_latency) + timing.drain_cycles + timing.switch_cycles
-        own_wavelet = 0 if self.precision.is_widened else 1
-        return cycles + own_wavelet * (_PLACE_CYCLES + timing.wavelet_switch_cycles)
+        return self.task_cycles(Operation(self._scaling, num_registers=1))
+
+    @property
+    def _scaling(self) -> str:
+        return "fmachs" if self.precision.is_widened else "fmacs"
+
+    def task_cycles(self, scaling: Operation) -> float:
+        """Of a weight: the tasks that it starts, and what the next one waits for.
+
+        Args:
+            scaling: the operation on its feature's tokens.
+        """
+        timing = GENERATIONS[self.arch].timing
+        taken = _WEIGHT_CYCLES + scaling.cycles(self.tokens, self.arch) + end_cycles(self.arch)
+        if self.precision.is_widened:
+            return taken - _OTHER_CYCLES / 2 + timing.switch_cycles
+        return taken + _PLACE_CYCLES + timing.wavelet_switch_cycles + timing.switch_cycles
+
+    @property
+    def parts(self) -> int:
+        """Rows of PEs that hold different features: PEs of a ring."""
+        return self.rows // self.fold
+
+    @property
+    def _reset_cycles(self) -> int:
+        return zeros_cycles(self.tokens, self.precision, self.arch)
 
     @property
     def output_cycles(self) -> int:
-        """Of an output: the reset of a sum, a word for each token in the ring, and two tasks.
+        """Of an output: the reset of a sum, and what two tasks do in any case."""
+        timing = GENERATIONS[self.arch].timing
+        around = timing.switch_cycles + timing.wavelet_switch_cycles
+        return self._reset_cycles + _ADDED_CYCLES + around
 
-        Of widened sums each second one lies in the other buffer, and is copied back.
-        """
-        reset = zeros_cycles(self.tokens, self.precision, self.arch)
-        copied = reset // 2 if self.precision.is_widened else 0
-        return reset + copied + self.tokens + _OUTPUT_CYCLES
+    @property
+    def _ring_cycles(self) -> float:
+        """Of the tasks that end outputs, on the first PE of a ring, which has most to do."""
+        if self.parts == 1:
+            copied = Operation("fmovs", num_registers=0).cycles(self.tokens, self.arch)
+            return self.streams.num_outputs * (_END_CYCLES + copied)
+        ends, begins, goes_on = _ROLE_CYCLES
+        of_turn = ends + begins + (self.parts - 2) * goes_on
+        return self.own_outputs * of_turn + self.parts * _OWNER_CYCLES
+
+    @property
+    def _copied_cycles(self) -> int:
+        """Of widened sums, each second one of which lies in the other buffer and is copied back."""
+        if not self.precision.is_widened:
+            return 0
+        num_copied, num_left = self.streams.num_odd, self.streams.num_outputs
+        copy = Operation("fmovs", num_registers=0).cycles(self.tokens, self.arch)
+        of_copy = _COPIED_CYCLES[0] + copy + GENERATIONS[self.arch].timing.drain_cycles
+        return num_copied * of_copy + (num_left - num_copied) * _COPIED_CYCLES[1]
+
+    @property
+    def _end_cycles(self) -> int:
+        """Behind the last output: its sum goes round, and the clock is looked at."""
+        timing = GENERATIONS[self.arch].timing
+        step = 2 * timing.ramp_cycles + 1 + timing.hop_cycles * self.fold
+        summed = timing.load_latency + self.tokens + step * (self.parts - 1) + timing.task_cycles
+        late = max(0, summed - _BEHIND_CYCLES - timing.switch_cycles) if self.parts > 1 else 0
+        less = _LAST_CYCLES + self._reset_cycles + _LEFT_CYCLES
+        return late - less + timing.switch_cycles + LOOK_CYCLES
 
     @property
     def compute_cycles(self) -> int:
-        """Predicted cycles of PEs in the forward pass."""
-        return self.pass_cycles(self.weight_cycles, self.output_cycles)
+        """Predicted cycles of PEs in the forward pass: tasks of the first PE of a ring."""
+        timing = GENERATIONS[self.arch].timing
+        begin = _BEGIN_CYCLES + (_RING_CYCLES if self.parts > 1 else 0) + self._reset_cycles
+        begin += timing.switch_cycles - timing.wavelet_switch_cycles
+        begin += start_delay(self.columns, self.arch)
+        taken = self.pass_cycles(self.weight_cycles, self.output_cycles)
+        return round(begin + taken + self._ring_cycles + self._copied_cycles + self._end_cycles)
 
-    def pass_cycles(self, of_weight: int, of_output: int) -> int:
+    def pass_cycles(self, of_weight: float, of_output: float) -> float:
         """Cycles of a pass: of few outputs each, rows of PEs wait for the one that has most.
 
         Args:

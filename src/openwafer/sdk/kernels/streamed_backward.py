@@ -1,6 +1,7 @@
 """Backward passes of products whose weights stream in: gradients of features, and of weights."""
 
 from dataclasses import replace
+from math import ceil
 from typing import Any, Final
 
 import numpy as np
@@ -12,10 +13,12 @@ from openwafer.sdk.door.compiled import QUIET, Param
 from openwafer.sdk.door.run import Run
 from openwafer.sdk.fabric import Edge
 from openwafer.sdk.kernels.operands import check_finite, takes_operands
-from openwafer.sdk.kernels.operations import chain_cycles, of_two, that_meet
-from openwafer.sdk.kernels.precision import bound_of_products
+from openwafer.sdk.kernels.operations import MEETS, Operation, chain_cycles, of_one, of_two
+from openwafer.sdk.kernels.precision import Precision, bound_of_products
+from openwafer.sdk.kernels.products import zeros_cycles
 from openwafer.sdk.kernels.running import (
     CODE_BYTES,
+    LOOK_CYCLES,
     Result,
     check_memory,
     check_operand,
@@ -23,7 +26,8 @@ from openwafer.sdk.kernels.running import (
     cycles_of,
 )
 from openwafer.sdk.kernels.streamed import StreamedPlan
-from openwafer.sdk.kernels.vectors import fold_cycles
+from openwafer.sdk.kernels.trees import start_delay
+from openwafer.sdk.kernels.vectors import FEW, fold_cycles
 from openwafer.sdk.kernels.weight_streams import Words
 
 _DEPTH: Final = 4
@@ -32,12 +36,38 @@ _OUT_COLORS: Final = range(4, 20)
 """On which gradients of weights leave, one for each row of a port."""
 _SUM_WORDS: Final = 2
 """Of memory, of a sum of f32."""
-_DELTA_CYCLES: Final = 150
-"""Of two tasks' instructions for an output, of a turn and of what they wait for."""
-_ASKED_CYCLES: Final = 15
-"""Of a task's instructions for the gradient of a weight."""
-_GRADIENT_CYCLES: Final = 200
-"""As those of the delta pass, with the task that hears of what was sent."""
+_BEGIN_CYCLES: Final = 84
+"""Of the launched function of a delta pass from its look at the clock on, beside its zeros."""
+_ASKING_CYCLES: Final = 69
+"""The same of a gradient pass."""
+_TURN_CYCLES: Final = (13, 17)
+"""Of a PE whose turn it is to send: where it is the first one, and where it hears of it."""
+_ARRIVED_CYCLES: Final = 54
+"""Of the task that hears of an output's gradients."""
+_PANEL_CYCLES: Final = 64
+"""Of the task that ends an output, with what lets the next one's weights in."""
+_LET_CYCLES: Final = (49, 9)
+"""Of what lets weights in, in the task that hears of gradients, and less without it in the other
+one: weights wait for the first ones, and for those that come after all before are done."""
+_RECEIVE_CYCLES: Final = (28, 38)
+"""Of an operation that receives gradients, begun in the task that hears of others, and in the one
+that ends an output, where no panel was free before."""
+_FULL_CYCLES: Final = 10
+"""Of hearing that no panel is free."""
+_HEARD_CYCLES: Final = 73
+"""Until the task that hears of gradients receives others, of what they come behind."""
+_LAST_CYCLES: Final = 22
+"""Less behind the last output, as no other begins."""
+_GIVEN_CYCLES: Final = 45
+"""Of an operation that sends gradients of an output's weights."""
+_SENT_CYCLES: Final = 20
+"""Of the task that hears of its end."""
+_DONE_CYCLES: Final = 27
+"""More of it behind the last output."""
+_ASKED_CYCLES: Final = 14
+"""Of a task's instructions for the gradient of a weight, beside its operations."""
+_DESCRIPTOR_CYCLES: Final = 9
+"""Of the descriptor of a feature's tokens, where they are made wide first."""
 
 
 @takes_operands
@@ -113,26 +143,78 @@ def streamed_gradient(
 
 def delta_cycles(plan: StreamedPlan) -> int:
     """Predicted cycles of :func:`streamed_delta`."""
-    of_weight = plan.weight_cycles
+    scaling = Operation("fmacs", num_registers=1)
     if plan.precision.is_widened:
         # Sums of two a beat are updated in place.
-        of_weight += chain_cycles(that_meet("fmachs"), plan.tokens, plan.arch)
-        of_weight -= chain_cycles(of_two("fmachs"), plan.tokens, plan.arch)
-    return plan.pass_cycles(of_weight, plan.tokens + _DELTA_CYCLES)
+        scaling = Operation("fmachs", num_registers=1, turns=MEETS)
+    zeros = zeros_cycles(plan.features * plan.tokens, Precision.F32, plan.arch)
+    begin = _BEGIN_CYCLES + zeros + (3 if plan.precision.is_widened else 0)
+    of_weight = plan.task_cycles(scaling)
+    beats = scaling.cycles(plan.tokens, plan.arch)
+    taken = begin + plan.pass_cycles(of_weight, 0)
+    return round(taken + _panels_cycles(plan, of_weight, beats, is_gradient=False))
 
 
 def gradient_cycles(plan: StreamedPlan) -> int:
     """Predicted cycles of :func:`streamed_gradient`."""
     timing = GENERATIONS[plan.arch].timing
-    of_weight = _ASKED_CYCLES + timing.switch_cycles
-    operations = of_two("fmuls")
-    if plan.precision.is_widened:
-        operations += of_two("fh2s")
-    # Each waits for the results of the one before.
-    of_weight += chain_cycles(operations, plan.tokens, plan.arch)
-    of_weight += len(operations) * timing.drain_cycles
+    is_halved = plan.tokens > FEW
+    of_weight = _ASKED_CYCLES + timing.switch_cycles + (1 + is_halved) * timing.drain_cycles
     of_weight += fold_cycles(plan.tokens, "fadds", plan.arch)
-    return plan.pass_cycles(of_weight, plan.tokens + _GRADIENT_CYCLES)
+    widened = 0
+    if plan.precision.is_widened:
+        of_weight += _DESCRIPTOR_CYCLES + chain_cycles(of_one("fh2s"), plan.tokens, plan.arch)
+        beats = chain_cycles(of_two("fmuls"), plan.tokens, plan.arch)
+        wide = Operation("fh2s", num_registers=0).cycles(plan.tokens, plan.arch)
+        widened = plan.streams.num_outputs * (wide + timing.drain_cycles + 1)
+    else:
+        beats = chain_cycles(of_one("fmuls"), plan.tokens, plan.arch)
+    of_weight += beats
+    sent = _GIVEN_CYCLES + _SENT_CYCLES + timing.switch_cycles
+    taken = _ASKING_CYCLES + plan.pass_cycles(of_weight, 0) + widened
+    taken += plan.streams.most_outputs * sent + _DONE_CYCLES
+    return round(taken + _panels_cycles(plan, of_weight, beats, is_gradient=True))
+
+
+def _panels_cycles(plan: StreamedPlan, of_weight: float, beats: int, *, is_gradient: bool) -> float:
+    """Cycles of a backward pass beside its weights and its begin: of gradients along columns.
+
+    Args:
+        plan: of the product.
+        of_weight: cycles of a weight.
+        beats: of the operation on a feature's tokens, for which a message waits.
+        is_gradient: whether gradients of weights are sent behind each output.
+    """
+    timing, num_outputs = GENERATIONS[plan.arch].timing, plan.streams.num_outputs
+    wavelet, message = timing.wavelet_switch_cycles, timing.switch_cycles
+    let, other = _LET_CYCLES
+    taken = num_outputs * (_ARRIVED_CYCLES + _PANEL_CYCLES + 2 * wavelet) - _LAST_CYCLES
+    taken += let + 2 * message - wavelet + LOOK_CYCLES + start_delay(plan.columns, plan.arch)
+    first, heard = _TURN_CYCLES
+    taken += first if plan.parts == 1 else heard + 1 + message
+    # A task that begins a message is followed as one with a vector operation is.
+    soon, late = (of_one + message - wavelet for of_one in _RECEIVE_CYCLES)
+    own = _ARRIVED_CYCLES + _PANEL_CYCLES + 2 * wavelet + soon
+    of_output = own + plan.streams.most_weights(1) / num_outputs * of_weight
+    # The PE whose turn it is sends a word and receives one, and operations go before.
+    panel = _HEARD_CYCLES + 2 * ceil(plan.tokens * plan.precision.given.itemsize / 4) + beats
+    if panel > of_output:
+        return taken + (num_outputs - 1) * (soon + max(let - other, panel - of_output))
+    late += _FULL_CYCLES - is_gradient * (message - wavelet)
+    num_soon = _num_soon(plan, 1 if is_gradient else plan.streams.wavelets_of_weight)
+    return taken + num_soon * soon + (num_outputs - 1 - num_soon) * late
+
+
+def _num_soon(plan: StreamedPlan, wavelets_of_weight: int) -> int:
+    """Outputs whose gradients are received by the task that hears of others.
+
+    It takes turns with tasks of wavelets, so gradients come as many outputs ahead as an output has
+    wavelets, until all panels are full.
+    """
+    num_outputs = plan.streams.num_outputs
+    ahead = plan.streams.most_weights(1) / num_outputs * wavelets_of_weight
+    until_full = (_DEPTH - 1) / ahead if ahead else num_outputs
+    return min(num_outputs - 1, _DEPTH - 2 + ceil(until_full))
 
 
 @takes_operands

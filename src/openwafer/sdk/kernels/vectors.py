@@ -45,7 +45,7 @@ from openwafer.sdk.kernels.running import (
 )
 from openwafer.sdk.kernels.trees import Tree, params_of, start_delay
 
-_FEW: Final = 12
+FEW: Final = 12
 """Elements that ``<kernels/fold>`` adds one by one."""
 _ROOT_CYCLES: Final = 13
 """Of the instructions of a norm around its root, and of what they wait for."""
@@ -248,7 +248,7 @@ class VectorPlan:
 def _left(length: int) -> list[int]:
     """Elements that ``<kernels/fold>`` has left before each level, and at last one by one."""
     left = [length]
-    while left[-1] > _FEW:
+    while left[-1] > FEW:
         left.append((left[-1] + 1) // 2)
     return left
 

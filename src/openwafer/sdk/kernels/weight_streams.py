@@ -150,6 +150,11 @@ class WeightStreams:
         """Outputs that have non-zeros on the row of PEs where most have some."""
         return int((self.counts > 0).sum(axis=1).max())
 
+    @cached_property
+    def num_odd(self) -> int:
+        """Outputs that have an odd number of non-zeros, on the row of PEs where most have."""
+        return int((self.counts % 2).sum(axis=1).max())
+
     def _of_port(self, words: Words, first: int) -> tuple[Words, NDArray[np.bool_]]:
         packet = self._packet[self.order]
         number, row = np.divmod(packet, self.rows)
