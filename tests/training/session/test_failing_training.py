@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from openwafer.config import Bytes
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.session import RunConfig, Session, TrainResult
 from openwafer.training.session.config_sections import (
@@ -193,15 +194,20 @@ def test_a_run_that_is_to_go_on_elsewhere_is_refused(begun: RunConfig, assignmen
         Session(begun.path, [assignment], console=quiet())
 
 
-def test_missing_held_out_documents_are_told_before_there_is_a_run(
-    data: TinyData, tmp_path: Path
+@pytest.mark.parametrize(
+    ("share", "message"),
+    [(0.0, "data.validation_share is 0"), (1e-9, "holds no validation documents")],
+)
+def test_missing_held_out_documents_are_told_before_a_step_is_planned(
+    data: TinyData, tmp_path: Path, share: float, message: str
 ) -> None:
-    config = replace(tiny_config(data, tmp_path), evaluate=EvaluateConfig())
-    config = replace(
-        config, data=replace(config.data, validation_share=0.0, folder=tmp_path / "tokens")
-    )
-    with pytest.raises(OpenwaferError, match=r"holds no validation documents"):
+    tokens = replace(data.config(), validation_share=share, folder=tmp_path / "tokens")
+    config = replace(tiny_config(data, tmp_path), data=tokens, evaluate=EvaluateConfig())
+    # No step fits into this.
+    config = replace(config, device_memory=Bytes(1))
+    with pytest.raises(OpenwaferError, match=message):
         train_quietly(config)
+    assert (tmp_path / "tokens").exists() is (share > 0)
     assert not (tmp_path / "tiny/config.yaml").exists()
 
 

@@ -109,6 +109,7 @@ class OpenedRun:
         systems: those of the run; ``None`` where there is one.
         steps_done: the number of the next step.
         stores: what the stores of several systems commit as; ``None`` where none do.
+        held_out: documents that the run evaluates on; ``None`` where it does not.
     """
 
     config: RunConfig
@@ -123,6 +124,7 @@ class OpenedRun:
     systems: Systems | None = None
     steps_done: int = 0
     stores: StoreSet | None = None
+    held_out: TokenDataset | None = None
 
     @property
     def shares_store(self) -> bool:
@@ -196,6 +198,8 @@ def opened(
     """
     return_large_blocks()
     dataset = _open_data(config, folder, saved, notify)
+    # Asked for before anything long, as there may be no such documents.
+    held_out_data = None if config.evaluate is None else held_out(dataset)
     config = config.in_steps(dataset.num_samples)
     vocab_size = dataset.tokenizer.vocab_size
     require_embeddings(config.model, dataset.tokenizer)
@@ -226,7 +230,7 @@ def opened(
     try:
         trainer = _make_trainer(config, model, execution, optimizers, systems, methods)
         held = dataset, model, planned, execution, trainer, buffers, methods, systems
-        run = OpenedRun(config, folder, *held, stores=stores)
+        run = OpenedRun(config, folder, *held, stores=stores, held_out=held_out_data)
         if saved is not None:
             run.restore(saved.state)
         yield run
@@ -496,10 +500,8 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
     remarks += [remark for method in run.methods for remark in method.remarks()]
     remarks.append(measured_remark(run.config))
     show_remarks(remarks, console)
-    # Asked for before there is a run in the folder, as there may be no such documents.
-    validation_data = None if run.config.evaluate is None else held_out(run.dataset)
-    if validation_data is not None and run.config.evaluate is not None:
-        check_evaluation(run.opened_model, validation_data, run.config.evaluate.batches)
+    if run.held_out is not None and run.config.evaluate is not None:
+        check_evaluation(run.opened_model, run.held_out, run.config.evaluate.batches)
     if run.steps_done:
         console.print(f"goes on from step {run.steps_done}", highlight=False)
     if run.steps_done < run.config.steps:
@@ -512,7 +514,7 @@ def train(run: OpenedRun, console: Console, log: RunLog, interruption: Interrupt
         lines = opened_lines(run.config, run.folder, run.steps_done, log, console)
         progress = stack.enter_context(_progress(run, console))
         written = stack.enter_context(lines)
-        loop = _Loop(run, Saver(run), written, progress, validation_data)
+        loop = _Loop(run, Saver(run), written, progress)
         result = loop.run(stack.enter_context(interruption))
     summaries = [method.summary() for method in run.methods]
     report = run.execution.device.backend.report()
@@ -584,22 +586,13 @@ class _Loop:
         saver: saves them.
         lines: where each is written.
         progress: shows them.
-        validation_data: held-out documents; ``None`` where nobody evaluates.
     """
 
-    def __init__(
-        self,
-        run: OpenedRun,
-        saver: Saver,
-        lines: RunLines,
-        progress: Progress,
-        validation_data: TokenDataset | None,
-    ) -> None:
+    def __init__(self, run: OpenedRun, saver: Saver, lines: RunLines, progress: Progress) -> None:
         self._run = run
         self._saver = saver
         self._lines = lines
         self._progress = progress
-        self._held_out = validation_data
         self._meter = StepMeter(run.execution)
         self._first_steps = FirstSteps(max(run.config.batch.sizes.all))
         self._trace = Trace()
@@ -734,9 +727,9 @@ class _Loop:
         )
 
     def _evaluate(self, num_batches: int) -> None:
-        if self._held_out is None or self._lines.validation is None:
+        if self._run.held_out is None or self._lines.validation is None:
             return
-        loss = evaluate(self._run.opened_model, self._held_out, num_batches)
+        loss = evaluate(self._run.opened_model, self._run.held_out, num_batches)
         step = self._run.steps_done - 1
         point = ValidationPoint(step, loss)
         for method in self._run.methods:

@@ -388,6 +388,7 @@ class Session:
 
     def _train(self, saved: SavedRun | None) -> TrainResult:
         # Known before data and weights are made.
+        require_held_out(self.config)
         require_work_for_all(self.config)
         with self._opened(saved) as run:
             if self._step_hooks and run.planned.stages is not None:
