@@ -70,7 +70,10 @@ class Kept:
 
     @property
     def movable(self) -> torch.Tensor | None:
-        """The tensor, if it is here, as it was, and a plain array."""
+        """The tensor, if it is here, as it was, and a plain array.
+
+        It may have a tangent: torch keeps that beside what hooks have packed, and gives it back.
+        """
         tensor = self._held
         if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
             return None
