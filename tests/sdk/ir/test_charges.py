@@ -17,6 +17,26 @@ _ADD = """
   %2 = add i16 %0, %1 !3
   store @x+4, %2 !4
 """
+_STEPPED_CHOICE = """
+  jump[head] !1
+head: {mark}
+  %0 = get[n] i16 !1
+  %1 = ne bool %0, 0:i16 !1
+  branch[first, second] %1 !1
+first:
+  %2 = get[n] i16 !1
+  %3 = mul i16 %2, 5:i16 !5
+  set[n] %3 !5
+  jump[end] !1
+second:
+  %4 = get[n] i16 !1
+  %5 = add i16 %4, 7:i16 !7
+  set[n] %5 !7
+  jump[end] !1
+end:
+  %6 = get[n] i16 !1
+  store @x, %6 !1
+"""
 
 
 def shares_of(lines: str, more: str = "") -> dict[int, tuple[int, int]]:
@@ -47,6 +67,12 @@ def test_a_wait_belongs_to_the_load_that_comes_last() -> None:
 def test_what_fills_a_wait_takes_from_what_was_waited_for() -> None:
     other = "  %3 = get[n] i16 !5\n  %4 = xor i16 %3, 5:i16 !5\n  store @d, %4 !6\n"
     assert shares_of(_ADD + other) == {**shares_of(_ADD), 2: (1, 1), 5: (1, 0), 6: (1, 0)}
+
+
+@pytest.mark.parametrize("mark", ["", "stepped"])
+def test_ways_are_charged_also_behind_a_block_that_the_machine_steps(mark: str) -> None:
+    shares = shares_of(_STEPPED_CHOICE.format(mark=mark))
+    assert (shares[5], shares[7]) == ((2, 0), (1, 0))
 
 
 def test_each_float_operation_of_a_chain_is_waited_for() -> None:

@@ -42,7 +42,8 @@ def _found(blocks: Sequence[Block]) -> list[tuple[str, Diamond]]:
         is_diamond = last.op == "branch" and last.names == (first.label, second.label)
         ways_end = successors(first) == successors(second) == (end.label,)
         is_alone = [leading[way.label] for way in (first, second, end) if is_diamond] == [1, 1, 2]
-        is_plain = not (first.is_loop_end or second.is_loop_end or head.is_stepped)
+        # What the machine steps is not charged, and the ways would be part of it.
+        is_plain = not head.is_stepped
         if ways_end and is_alone and is_plain and _only_chooses(first) and _only_chooses(second):
             found.append((head.label, Diamond((first, second), end.label)))
     return found
