@@ -125,3 +125,9 @@ def display_name(path: Path) -> str:
         return f"<{path.relative_to(LIBRARY).with_suffix('')}>"
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def module_name(path: Path) -> str:
+    """What messages call a module, which tells one of the library from a file of that name."""
+    name = display_name(path)
+    return name if name.startswith("<") else path.name

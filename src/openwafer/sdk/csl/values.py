@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from openwafer.sdk.csl import ast
-from openwafer.sdk.csl.imports import display_name
+from openwafer.sdk.csl.imports import module_name
 from openwafer.sdk.csl.symbolic import Symbolic
 from openwafer.sdk.csl.types import VOID, Type
 from openwafer.sdk.ir import function as ir
@@ -103,8 +103,7 @@ class Module:
 
     def __str__(self) -> str:
         """Its name for messages, which tells a module of the library from a file of that name."""
-        name = display_name(self.path)
-        return name if name.startswith("<") else self.path.name
+        return module_name(self.path)
 
 
 @dataclass(frozen=True, slots=True)

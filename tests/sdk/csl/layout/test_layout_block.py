@@ -53,6 +53,21 @@ def test_params_of_the_command_line_reach_the_layout(tmp_path: Path) -> None:
     assert build(tmp_path, block, options).width == 5
 
 
+def test_a_param_that_the_code_lacks_is_told_where_the_layout_gives_it(tmp_path: Path) -> None:
+    block = '@set_rectangle(1, 1); @set_tile_code(0, 0, "pe.csl", .{ .ide = 3 });'
+    (told,) = build(tmp_path, block).warnings
+    assert "'pe.csl' has no param 'ide'" in told
+    assert "layout.csl:2:" in told
+    assert "did you mean 'id'? (its params: id)" in told
+
+
+def test_a_param_of_the_command_line_that_the_layout_lacks_is_told(tmp_path: Path) -> None:
+    options = CompileOptions(arch=Arch.WSE3, params=(("width", "5"),))
+    (told,) = build(tmp_path, ONE, options).warnings
+    assert "'layout.csl' has no param 'width', which the command line gives" in told
+    assert "declare it there with 'param width;' (its params: n)" in told
+
+
 def test_a_param_that_is_no_number_is_an_error(tmp_path: Path) -> None:
     options = CompileOptions(params=(("n", "five"),))
     assert "the value is no integer, float or bool" in refusal(tmp_path, ONE, options)

@@ -86,7 +86,12 @@ def test_alignment_is_in_bytes(tmp_path: Path) -> None:
 def test_a_param_without_a_name_in_the_file_is_a_warning(tmp_path: Path) -> None:
     main = 'const a = @import_module("counter.csl", .{ .frist = 5 });\n'
     result = analyze(tmp_path, {"counter.csl": COUNTER, "main.csl": main})
-    assert [w.message for w in result.warnings] == ["'counter.csl' has no param 'frist'"]
+    (found,) = result.warnings
+    assert found.message == "'counter.csl' has no param 'frist'"
+    assert found.span is not None
+    assert Path(found.span.source.name).name == "main.csl"
+    assert found.span.text == "frist"
+    assert found.help == "did you mean 'first'? (its params: first)"
 
 
 def test_a_param_of_the_wrong_type_names_both_types(tmp_path: Path) -> None:

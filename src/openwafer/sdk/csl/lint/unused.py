@@ -19,7 +19,7 @@ from openwafer.sdk.csl.sema.functions import function_name, is_generic
 from openwafer.sdk.csl.sema.globals import find_global
 from openwafer.sdk.csl.sema.image import new_sema
 from openwafer.sdk.csl.sema.layout_state import LayoutState, Surroundings
-from openwafer.sdk.csl.sema.modules import start_module
+from openwafer.sdk.csl.sema.modules import PARAMS, start_module
 from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.values import Comptime, FunctionValue, Module
 
@@ -27,7 +27,6 @@ _OF_OTHER_USES: Final = frozenset(
     f"csl-{code}" for code in ("not-comptime", "comptime-only", "run-time-only", "not-top-level")
 )
 """What is wrong with a function in one use, and may be right in another."""
-_PARAMS: Final = (ast.VariableKind.PARAM, ast.VariableKind.COLOR)
 
 
 def mistakes_in_code(
@@ -70,7 +69,7 @@ def _give_up_absent_params(sema: Sema, module: Module) -> None:
     Programs write ``param p = {};`` for one that an importer may leave out.
     """
     for name, node in module.declarations.items():
-        if isinstance(node, ast.Variable) and node.kind in _PARAMS:
+        if isinstance(node, ast.Variable) and node.kind in PARAMS:
             with sema.recovering():
                 if find_global(sema, module, name, node.span).type == types.VOID:
                     module.globals[name] = None
@@ -95,7 +94,7 @@ def _mistakes_in(sema: Sema, module: Module, node: ast.Declaration) -> Iterator[
 
 def _evaluate(sema: Sema, module: Module, node: ast.Variable | ast.Function) -> None:
     if isinstance(node, ast.Variable):
-        if node.kind not in _PARAMS:
+        if node.kind not in PARAMS:
             find_global(sema, module, node.name.text, node.span)
         return
     has_body = node.body is not None and not node.is_inline

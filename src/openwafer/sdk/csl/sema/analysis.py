@@ -347,7 +347,7 @@ class Analysis:
         """Give up the statement with an error."""
         raise OpenwaferError(Diagnostic(Severity.ERROR, f"csl-{code}", message, span, notes, help))
 
-    def warn(self, code: str, message: str, span: Span, help: str = "") -> None:
+    def warn(self, code: str, message: str, span: Span | None, help: str = "") -> None:
         """Note what is hardly meant, once for each place."""
         found = Diagnostic(Severity.WARNING, f"csl-{code}", message, span, (), help)
         if found not in self.diagnostics:

@@ -19,7 +19,12 @@ from openwafer.sdk.csl.sema.image_names import names_of
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState, MemoryPlan, Rectangle, Surroundings
 from openwafer.sdk.csl.sema.memory_plan import memory_plan
-from openwafer.sdk.csl.sema.modules import read_module, run_block, start_module
+from openwafer.sdk.csl.sema.modules import (
+    read_module,
+    run_block,
+    start_module,
+    warn_of_unknown_params,
+)
 from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.types import num_words
 from openwafer.sdk.csl.values import Comptime
@@ -151,6 +156,7 @@ def run_layout(
         message = f"'{path.name}' has no layout block"
         raise OpenwaferError(Diagnostic(Severity.ERROR, "csl-no-layout", message))
     with deep_recursion():
+        warn_of_unknown_params(sema, path, params, None)
         start_module(sema, sema.module)
         for block in blocks:
             run_block(sema, sema.module, block.body)

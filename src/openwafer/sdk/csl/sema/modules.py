@@ -1,11 +1,12 @@
 """Imports of files, and what a file does when it is imported."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, suggestion
 from openwafer.sdk.csl import ast, types
-from openwafer.sdk.csl.imports import ImportPaths, display_name
+from openwafer.sdk.csl.imports import ImportPaths, display_name, module_name
 from openwafer.sdk.csl.sema.globals import find_global
 from openwafer.sdk.csl.sema.linking import note_definitions
 from openwafer.sdk.csl.sema.sema import Sema, builtin
@@ -14,6 +15,9 @@ from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import Comptime, Module, Operand
 from openwafer.source import Span
 
+PARAMS: Final = (ast.VariableKind.PARAM, ast.VariableKind.COLOR)
+_MOST_NAMED: Final = 8
+"""Params of a file that are named."""
 _MOST_OF_A_FILE: Final = 64
 """How often a file may stand among its own importers, each time with other params."""
 
@@ -49,7 +53,6 @@ def _redeclared(node: ast.Variable | ast.Function, first: ast.Declaration) -> Di
 def start_module(sema: Sema, module: Module) -> None:
     """Import what the file imports, make its FIFOs, and run its comptime blocks."""
     sema.unrecorded().modules[module.prefix] = module
-    _check_params(sema, module)
     note_definitions(sema, module)
     for node in module.tree.declarations:
         if _acts(node):
@@ -83,22 +86,36 @@ def run_block(sema: Sema, module: Module, block: ast.Block) -> None:
             recovered(sema, statement)
 
 
-def _check_params(sema: Sema, module: Module) -> None:
-    for name in module.params:
-        node = module.declarations.get(name)
-        is_param = isinstance(node, ast.Variable) and node.kind in (
-            ast.VariableKind.PARAM,
-            ast.VariableKind.COLOR,
-        )
-        if not is_param and module.tree.declarations:
-            span = module.tree.declarations[0].span
-            start = Span(span.source, span.start, span.start)
-            sema.warn(
-                "unknown-param",
-                f"'{module}' has no param '{name}'",
-                start,
-                help=f"declare it there with 'param {name};'",
-            )
+def warn_of_unknown_params(
+    sema: Sema, path: Path, params: Iterable[str], giver: ast.Expression | None
+) -> None:
+    """Warn of params that a file is given and does not declare.
+
+    Args:
+        sema: the analysis of who gives them.
+        path: of the file.
+        params: their names.
+        giver: what gives them, as written; None is the command line.
+    """
+    tree, _ = sema.imports.read(path)
+    variables = [node for node in tree.declarations if isinstance(node, ast.Variable)]
+    known = [node.name.text for node in variables if node.kind in PARAMS]
+    more = [f"and {len(known) - _MOST_NAMED} more"] * (len(known) > _MOST_NAMED)
+    listed = ", ".join([*known[:_MOST_NAMED], *more]) or "none"
+    for name in params:
+        if name in known:
+            continue
+        given = ", which the command line gives" if giver is None else ""
+        span = None if giver is None else _span_of_field(giver, name)
+        remedy = suggestion(name, known) or f"declare it there with 'param {name};'"
+        message = f"'{module_name(path)}' has no param '{name}'{given}"
+        sema.warn("unknown-param", message, span, f"{remedy} (its params: {listed})")
+
+
+def _span_of_field(giver: ast.Expression, name: str) -> Span:
+    """Where a struct names a field; all of it where that is not written there."""
+    fields = giver.fields if isinstance(giver, ast.StructInit) else ()
+    return next((field.name.span for field in fields if field.name.text == name), giver.span)
 
 
 @builtin("import_module")
@@ -116,6 +133,7 @@ def _import_module(sema: Sema, call: ast.BuiltinCall, _expected: Type | None) ->
         params = {name: sema.known(value, call.span) for name, value in given.items()}
     name = sema.string(call.arguments[0])
     path = sema.imports.find(name, sema.module.path, call.arguments[0].span)
+    warn_of_unknown_params(sema, path, params, call.arguments[-1])
     prefix = f"{sema.module.prefix}{sema.context.declaring}."
     _refuse_cycle(sema, path, params, call.arguments[0].span)
     module, findings = read_module(sema.imports, path, prefix, params)

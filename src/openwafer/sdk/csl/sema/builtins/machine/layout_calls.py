@@ -16,6 +16,7 @@ from openwafer.sdk.csl.sema.builtins.machine.placement import (
 from openwafer.sdk.csl.sema.builtins.machine.routes import color_config, color_number
 from openwafer.sdk.csl.sema.layout_numbers import take_apart
 from openwafer.sdk.csl.sema.layout_state import Deferred, LayoutState, Rectangle, Tiles
+from openwafer.sdk.csl.sema.modules import warn_of_unknown_params
 from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.values import NOTHING, Comptime, Operand
 from openwafer.sdk.program.program import HostName
@@ -119,6 +120,7 @@ def _set_tile_code(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Opera
     if len(nodes) > 3:
         given = sema.fields(sema.comptime_value(nodes[3]), nodes[3].span)
         params = {name: sema.known(value, nodes[3].span) for name, value in given.items()}
+        warn_of_unknown_params(sema, path, params, nodes[3])
     shape, numbers = take_apart(params)
 
     def give(active: NDArray[np.bool_]) -> None:
