@@ -191,6 +191,29 @@ def test_anytype_takes_the_arguments_type() -> None:
     assert result("var x: i16 = 6; out = next(x);", globals_=globals_) == 7
 
 
+@pytest.mark.parametrize(
+    ("signature", "body", "call"),
+    [
+        ("f(v: anytype) @type_of(v[0])", "return v[1];", "f(three)"),
+        ("f(v: anytype, n: i16) @type_of(v[n])", "return v[n];", "f(three, k)"),
+        ("f(p: anytype) @type_of(p[0])", "return p[1];", "f(@as([*]i16, &three))"),
+        ("f(p: anytype) @type_of(p.*)", "return p.* + 8;", "f(&k)"),
+        ("f(b: anytype) @type_of(b.y)", "return b.y;", "f(box)"),
+        ("f(a: anytype, b: anytype) @type_of(a + b)", "return a + b + 7;", "f(k, k)"),
+    ],
+)
+def test_a_result_has_the_type_of_an_expression_of_parameters(
+    signature: str, body: str, call: str
+) -> None:
+    globals_ = f"""
+      const pair = struct {{ x: i32, y: i16 }};
+      var three = [3]i16{{ 3, 9, 4 }};
+      var box = pair{{ .x = 1, .y = 9 }};
+      var k: i16 = 1;
+      fn {signature} {{ {body} }}"""
+    assert result(f"out = {call};", globals_=globals_) == 9
+
+
 def test_an_inline_function_hands_on_known_values() -> None:
     globals_ = "inline fn f(a: i32, b: i32) i32 { return a + b; }"
     body = "if (f(1200, 34) != 1234) { @comptime_assert(false); } out = 1;"

@@ -111,7 +111,9 @@ def bind(
             span,
             notes=(f"'{function}' is declared as {_head(node)}",),
         )
-    callee = Context(function.module, Scope())
+    # Types may ask for those of expressions of parameters, whose code is thrown away.
+    aside = FunctionBuilder(ir.Function("", 0, ir.Type.VOID)) if is_generic(node) else None
+    callee = Context(function.module, Scope(), aside)
     bound: list[Bound] = []
     for parameter, argument in zip(node.parameters, arguments, strict=True):
         one = _bind_one(sema, callee, parameter, argument)
@@ -148,6 +150,9 @@ def _visible(bound: Bound) -> Operand:
     """What a later parameter's type sees of this one."""
     if isinstance(bound.operand, Comptime):
         return temporary(bound.type, bound.operand.value)
+    if types.is_aggregate(bound.type):
+        # Only its type is asked for: any address does.
+        return MemoryLvalue(bound.type, ir.Constant(0, ir.Type.PTR), is_const=True)
     return SlotLvalue(bound.type, bound.name, is_const=True)
 
 

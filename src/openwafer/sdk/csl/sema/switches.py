@@ -42,6 +42,10 @@ def _cases(sema: Sema, node: ast.Switch, kind: Type) -> list[Case]:
             if isinstance(written, ast.CaseRange):
                 first = _case_value(sema, written.first, kind)
                 last = _case_value(sema, written.last, kind)
+                if first > last:
+                    message = f"the range {first}...{last} holds no value"
+                    help = "a range goes from its lowest value to its highest, which belongs to it"
+                    sema.fail("empty-range", message, written.span, help=help)
             else:
                 first = last = _case_value(sema, written, kind)
             for begin, end, _ in cases:

@@ -60,7 +60,7 @@ def color_config(sema: Sema, node: ast.Expression, color: int) -> ColorConfig:
         routes.rx,
         routes.tx,
         switches=_switches(sema, _nested(sema, options, "switches"), routes.pop_mode, color),
-        filter=_filter(_nested(sema, options, "filter")),
+        filter=_filter(sema, _nested(sema, options, "filter")),
         swap_x=routes.swap_x,
         swap_y=routes.swap_y,
         is_torn_down=options.flag("teardown"),
@@ -194,7 +194,7 @@ def _position(sema: Sema, switches: Options, name: str) -> SwitchPosition | None
     return position
 
 
-def _filter(options: Options | None) -> Filter | None:
+def _filter(sema: Sema, options: Options | None) -> Filter | None:
     if options is None:
         return None
     kind = options.choice("kind", _FILTER_KINDS)
@@ -213,7 +213,25 @@ def _filter(options: Options | None) -> Filter | None:
     # Public programs set it; it changes no count, so the model has nothing to do for it.
     options.flag("fast_mode")
     options.close()
+    _check_filter(sema, found, options.span)
     return found
+
+
+def _check_filter(sema: Sema, found: Filter, span: Span) -> None:
+    """Warn of a filter that decides nothing; an empty range ends just before it begins."""
+    if found.kind is FilterKind.RANGE and found.max_index < found.min_index - 1:
+        message = (
+            f"the filter lets no data pass: .min_idx is {found.min_index}, above .max_idx, which is"
+            f" {found.max_index}"
+        )
+        sema.warn("filter-passes-none", message, span, "give the lower number to .min_idx")
+    if found.kind is FilterKind.COUNTER and found.max_counter > found.limit1:
+        message = (
+            f"the filter lets all pass: its counter goes to .limit1, which is {found.limit1}, and"
+            f" .max_counter is {found.max_counter}"
+        )
+        help = "the first .max_counter + 1 of each .limit1 + 1 wavelets pass"
+        sema.warn("filter-passes-all", message, span, help)
 
 
 @builtin("get_filter_id")

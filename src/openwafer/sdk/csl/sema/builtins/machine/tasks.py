@@ -20,6 +20,7 @@ from openwafer.source import Span
 
 _MOST_ROTATIONS: Final = 2
 _WAVELET_BITS: Final = 32
+_CONTROL_BITS: Final = 16
 _BINDINGS: Final = {
     "bind_local_task": (TaskKind.LOCAL, t.LOCAL_TASK_ID),
     "bind_data_task": (TaskKind.DATA, t.DATA_TASK_ID),
@@ -76,6 +77,9 @@ def _check_parameters(sema: Sema, kind: TaskKind, task: FunctionValue, span: Spa
     if kind is TaskKind.DATA and num_bits > _WAVELET_BITS:
         message = f"the arguments of data task '{task}' take {num_bits} of a wavelet's 32 bits"
         sema.fail("task-arguments", message, span, help="take one of 32 bits, or two of 16")
+    if kind is TaskKind.CONTROL and num_bits > _CONTROL_BITS:
+        message = f"control task '{task}' takes {num_bits} bits, a control wavelet brings it 16"
+        sema.forbid("task-arguments", message, span, "take one argument of 16 bits, or none")
 
 
 def bind(sema: Sema, kind: TaskKind, task: FunctionValue, task_id: int, span: Span) -> None:

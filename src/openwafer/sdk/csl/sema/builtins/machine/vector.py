@@ -276,11 +276,23 @@ def _check_operands(
     if sema.arch is Arch.WSE3 and kinds.count(t.FABIN_DSD) > 1:
         message = "an operation has one fabin_dsd at most on wse3"
         sema.fail("two-inputs", message, call.span, help="receive one of them into memory first")
+    if "index" in options.values and not any(_may_take_index(sema, one) for one in operands):
+        message = f"no descriptor of this @{call.name.text} takes the index"
+        help = "give one of them .wavelet_index_offset = true, or leave out .index"
+        sema.warn("index-unused", message, call.span, help)
     sources = kinds[1:]
     if sources.count(t.FIFO) > 1 or (len(sources) > 1 and sources[0] == t.FIFO):
         message = "a FIFO is the only or the last of the sources"
         help = "give it last; where the order counts, or both are FIFOs, move one to memory first"
         sema.fail("fifo-place", message, call.span, help=help)
+
+
+def _may_take_index(sema: Sema, operand: Loaded) -> bool:
+    """Whether a descriptor takes an index, as far as it is known."""
+    if operand.type not in t.DSDS:
+        return operand.type in _OPERANDS
+    word = word_of(sema, operand, WORD_KIND) if isinstance(operand, Comptime) else None
+    return not isinstance(word, int) or bool(word & DsdFlag.WAVELET_INDEX)
 
 
 @builtin("dfilt")
