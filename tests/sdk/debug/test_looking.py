@@ -62,7 +62,7 @@ def test_queues_have_their_wavelets_in_order(console: Console) -> None:
 
 def test_operations_say_what_they_wait_for(console: Console) -> None:
     told = answer(console, "operations")
-    assert "@fmovs has 7 elements left" in told
+    assert "@fmovs has 7 of 8 elements left" in told
     assert f"pe.csl:{line_of('@fmovs(whole')} (main)" in told
 
 

@@ -31,6 +31,6 @@ def test_the_interpreter_finds_the_same(file: ReportFile) -> None:
 
 @EACH
 def test_every_finding_has_a_cycle_and_a_remedy(file: ReportFile) -> None:
-    num_findings = file.expected.count("// warning[")
+    num_findings = sum(file.expected.count(f"// {kind}[") for kind in ("warning", "note"))
     assert file.expected.count("cycle N") >= num_findings
     assert file.expected.count("= help: ") == num_findings

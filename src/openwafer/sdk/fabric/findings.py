@@ -82,7 +82,8 @@ _HELP: Final = {
     "to wrap",
     Finding.OVERRUN: "an operation is as long as its first source, else as its destination: make "
     "that extent, or the stride, fit the array",
-    Finding.NO_SWITCH: "give the color .switches where its way is to change, or send NOP",
+    Finding.NO_SWITCH: "give the color .switches = .{ .pos1 = ... } on the PE where its way is to "
+    "change; where none is to, leave out .advance_switch, or send control.opcode.NOP",
 }
 _HELP_MAP: Final = (
     "@map ends with its shortest descriptor: make its extent, or the stride, fit the array"
@@ -375,7 +376,7 @@ def _control(one: Found, _known: _Known) -> str:
 
 def _no_switch(one: Found, _known: _Known) -> str:
     way = f"sent a switch command on color {one.word}, with {_operation(one)}"
-    return f"{way}, and no PE has switch positions for that color"
+    return f"{way}, which turns nothing: no PE's route for that color has switch positions"
 
 
 def _unwritten(one: Found, known: _Known) -> str:

@@ -76,6 +76,7 @@ def _check(image: Image) -> None:
         raise error(
             "fabric-too-many-fifos",
             f"{image.name} has {len(image.fifos)} FIFOs, a PE has {w.FIFOS}",
+            help="let operations share FIFOs, or leave what waits in arrays",
         )
 
 

@@ -282,7 +282,11 @@ class Engine(Machine):
     ) -> None:
         state = self.state
         if not self.is_command_done():
-            raise error("fabric-command-runs", "the command before has not ended on every PE")
+            raise error(
+                "fabric-command-runs",
+                "the command before has not ended on every PE",
+                help="wait with run_until_command_done before",
+            )
         state[w.G_ARGUMENTS : w.G_ARGUMENTS + mb.NUM_ARGUMENTS] = 0
         bits = np.array(arguments, np.uint64)
         state[w.G_ARGUMENTS : w.G_ARGUMENTS + len(arguments)] = bits.view(np.int64)
@@ -383,7 +387,13 @@ class Engine(Machine):
 
     def expect(self, color: int, missing: Mapping[int, int]) -> None:
         if not (int(self.state[w.G_SINK_COLORS]) >> color) & 1:
-            raise error("fabric-no-stream", f"color {color} leads no stream to the host")
+            streams = (f"{name} is {own}" for name, own in self._program.streams)
+            raise error(
+                "fabric-no-stream",
+                f"color {color} leads no stream to the host",
+                notes=(", ".join(streams) or "the program has no streams",),
+                help="give <memcpy/get_params> a field .MEMCPYD2H_1 with the color",
+            )
         slot = int(self.state[w.G_SINK_SLOT + color])
         self._expect_nothing()
         for pe, num_words in missing.items():

@@ -7,24 +7,32 @@ import numpy as np
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, counted, error
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.arch.vector_ops import VECTOR_OPS_BY_CODE
 from openwafer.sdk.fabric import route
 from openwafer.sdk.fabric import words as w
 from openwafer.sdk.fabric.alike import Remark, alike_together
 from openwafer.sdk.fabric.events import EventKind
+from openwafer.sdk.fabric.operations import Operations
 from openwafer.sdk.fabric.pe_state import PeState, pe_state
-from openwafer.sdk.fabric.senders import RAMP, neighbour, senders_of, sends, sends_control
+from openwafer.sdk.fabric.senders import RAMP, neighbour
 from openwafer.sdk.fabric.state import Array, Tables
-from openwafer.sdk.fabric.waiting import HAS_NO_TASK, IS_BLOCKED, waiting_wavelets, waiting_work
+from openwafer.sdk.fabric.waiting import (
+    HAS_NO_TASK,
+    IS_BLOCKED,
+    TASK_BLOCKED,
+    waiting_tasks,
+    waiting_wavelets,
+    waiting_work,
+)
 from openwafer.sdk.program import mailbox as mb
+from openwafer.sdk.program.descriptor import ENDLESS_EXTENT
 from openwafer.sdk.program.image import TaskKind
 from openwafer.sdk.program.program import Program
 from openwafer.sdk.program.routing import OPPOSITE, Direction
 
 DIRECTION_NAMES = ("West", "East", "South", "North", "Ramp")
 MAX_NOTES = 12
-MAX_ENDED = 2
-"""Operations of a PE that are named though they have ended, and data tasks."""
+MAX_TASKS = 2
+"""Data tasks of a PE that are named."""
 _TRAPS = {
     mb.Trap.ASSERTION: "an assertion failed",
     mb.Trap.OUT_OF_BOUNDS: "word {value:#06x} lies outside of the PE's memory",
@@ -48,10 +56,15 @@ _UNBLOCK = "unblock the task with @unblock, or by .unblock of the operation that
 _LOST = "let the last PE of a way route the color to its core alone, not beyond the edge"
 _NOWHERE = "give both colors of a pair the same swaps, and each route a .tx"
 _LEFT = "send as many wavelets as are taken: compare the extents of sender and receiver"
+_UNFINISHED = (
+    f"{_LEFT}; an operation that is to pass on whatever comes has an extent of {ENDLESS_EXTENT}"
+)
+_READY = "leave it where PEs are to be ready for more"
 _CIRCLING = "give each color a PE where its way ends: one that routes it to its core alone"
 _IS_FULL = " is full"
 _NO_QUEUE = "no input queue has that color"
 _TRAP_REMEDIES = {
+    mb.Trap.ASSERTION: "look at what it compares: openwafer csl debug stops before that line",
     mb.Trap.OUT_OF_BOUNDS: "check the pointer, or the descriptor's base address, stride and extent",
     mb.Trap.MISALIGNED: "go through a pointer to u8, byte by byte",
     mb.Trap.STACK_OVERFLOW: "end the recursion, or keep local arrays in variables of the file",
@@ -95,6 +108,7 @@ class Report:
         self._lost = lost
         self._state = state
         self._tables = Tables(state)
+        self._operations = Operations(program, state)
 
     def is_trapped(self, pe: int) -> bool:
         """Whether the code of a PE has ended the run."""
@@ -111,7 +125,7 @@ class Report:
         """The error that the compiled core recorded."""
         g = self._state
         code, pe, a, b = (int(g[k]) for k in (w.G_ERROR, w.G_ERROR_PE, w.G_ERROR_A, w.G_ERROR_B))
-        who, cycle = self._name(pe), int(g[w.G_NOW])
+        who, cycle = self._program.pe_name(pe), int(g[w.G_NOW])
         notes = tuple(f"at {place}" for place in (self._place(pe),) if place)
         if code == w.ERROR_CONFLICT:
             sides = f"{DIRECTION_NAMES[b & 7]} and {DIRECTION_NAMES[b >> 3]}"
@@ -119,7 +133,7 @@ class Report:
                 "fabric-route-conflict",
                 f"wavelets of color {a} arrived from {sides} on the same cycle at {who},"
                 f" cycle {cycle}; this violates architecture rules",
-                notes=tuple(self._senders(a)),
+                notes=tuple(self._operations.senders(a)[:MAX_NOTES]),
                 help="let one direction send after the other, with a switch or on two colors",
             )
         if code == w.ERROR_TRAP:
@@ -141,7 +155,7 @@ class Report:
                 help="check the descriptor's base address, stride and extent",
             )
         if code == w.ERROR_UNBOUND_CONTROL:
-            notes = tuple(self._control_senders(pe, b))
+            notes = tuple(self._operations.control_senders(pe, b)[:MAX_NOTES])
         return _misuse(code, who, (a, b), notes)
 
     def deadlock(self, awaited: str) -> OpenwaferError:
@@ -161,11 +175,11 @@ class Report:
 
     def pe_state(self, pe: int) -> PeState:
         """What a PE's machine is at."""
-        operations = [note.removeprefix(", ") for _, note in self._waiting_threads(pe)]
+        operations = [note.removeprefix(", ") for _, note in self._operations.waiting(pe)]
         return pe_state(self._program, self._state, pe, operations)
 
     def _in_short(self, remarks: list[Remark]) -> list[str]:
-        notes = alike_together([*self._filtered(), *remarks], self._name)
+        notes = alike_together([*self._filtered(), *remarks], self._program.pe_name)
         hidden = len(notes) - MAX_NOTES
         return [*notes[:MAX_NOTES], f"and {hidden} more"] if hidden > 0 else notes
 
@@ -191,9 +205,7 @@ class Report:
     def _remarks(self) -> list[Remark]:
         """What a machine waits for of which nothing moves any more, causes first."""
         core, busy = self._tables.core, self._tables.router[:, w.R_BUSY]
-        with_thread, with_wavelet = (
-            np.flatnonzero(column).tolist() for column in (core[:, w.C_THREADS] & w.ALL_SLOTS, busy)
-        )
+        with_wavelet = np.flatnonzero(busy).tolist()
         mailbox = self._tables.mailbox
         has_work = (core[:, w.C_IN] | core[:, w.C_OUT]) & w.COUNTS
         has_work |= mailbox[:, mb.ACTIVE]
@@ -211,7 +223,8 @@ class Report:
             *self._unread_streams(),
             *self._at_ports(),
             *work,
-            *(remark for pe in with_thread for remark in self._waiting_threads(pe)),
+            *(remark for pe in self._operations.pes() for remark in self._operations.waiting(pe)),
+            *self._operations.awaited(),
             *((pe, self._waiting_command(pe)) for pe in self._with_command()),
             *self._missing_words(),
             *(remark for remark in stuck if remark not in causes),
@@ -237,17 +250,50 @@ class Report:
             for pe in np.flatnonzero(has_queued).tolist()
             for note in waiting_wavelets(self._program, self._tables, pe)
         ]
+        blocked = [remark for remark in queued if remark[1].endswith(TASK_BLOCKED)]
+        others = [remark for remark in queued if remark not in blocked]
         return [
             *self._told("fabric-lost", self._lost_wavelets(EventKind.LOST), _LOST),
             *self._told("fabric-lost", self._lost_wavelets(EventKind.NOWHERE), _NOWHERE),
-            *self._told("fabric-left", [*(causes or stuck), *self._at_ports(), *queued], _LEFT),
+            *self._told("fabric-left", [*(causes or stuck), *self._at_ports(), *others], _LEFT),
+            *self._told("fabric-left", blocked, _UNBLOCK),
+            *self._unfinished(),
+        ]
+
+    def _unfinished(self) -> list[Diagnostic]:
+        """What PEs have not ended, though nothing moves: a warning where an operation has begun.
+
+        Else it is a note, as programs that are right end so: with receives that are ready for more
+        work, and tasks that are ready for the next one.
+        """
+        tasks = [
+            (pe, f": {note}")
+            for pe in np.flatnonzero(self._tables.mailbox[:, mb.ACTIVE]).tolist()
+            for note in waiting_tasks(self._program, self._tables, pe)
+        ]
+        operations, has_begun = self._operations.unfinished()
+        if not tasks and not operations:
+            return []
+        counts = ((len(operations), "operation"), (len(tasks), "task"))
+        told = " and ".join(counted(num, what) for num, what in counts if num)
+        remedy = _UNFINISHED if has_begun else f"{_READY}; else {_UNFINISHED}"
+        waits = "waits" if len(tasks) + len(operations) == 1 else "wait"
+        cycle = int(self._state[w.G_NOW])
+        return [
+            Diagnostic(
+                Severity.WARNING if has_begun else Severity.NOTE,
+                "fabric-unfinished",
+                f"{told} still {waits} at the end of the run, cycle {cycle}",
+                notes=tuple(self._in_short([*operations, *self._operations.awaited(), *tasks])),
+                help=self._remedy(tasks) if not operations else remedy,
+            )
         ]
 
     def _told(self, code: str, remarks: list[Remark], remedy: str) -> list[Diagnostic]:
         cycle = f"at the end of the run, cycle {int(self._state[w.G_NOW])}"
         return [
             Diagnostic(Severity.WARNING, code, text, notes=(cycle,), help=remedy)
-            for text in alike_together(remarks, self._name)
+            for text in alike_together(remarks, self._program.pe_name)
         ]
 
     def _circling(self, pe: int) -> str:
@@ -281,7 +327,7 @@ class Report:
             (pe, f" is at work in '{self._entry(pe)}', last at {self._place(pe) or 'no request'}")
             for pe in np.flatnonzero(is_at_work).tolist()
         ]
-        return alike_together(remarks, self._name)[:MAX_NOTES]
+        return alike_together(remarks, self._program.pe_name)[:MAX_NOTES]
 
     def _entry(self, pe: int) -> str:
         """The function or task that a PE runs, or ran last."""
@@ -333,31 +379,6 @@ class Report:
             notes.append((pe, f", {DIRECTION_NAMES[link].lower()} port: {missing} missing"))
         return notes
 
-    def _senders(self, color: int) -> list[str]:
-        """Operations that send on a color now."""
-        with_thread = np.flatnonzero(self._tables.core[:, w.C_THREADS] & w.ALL_SLOTS).tolist()
-        remarks = [
-            (pe, f", {thread} sends{at}")
-            for pe in with_thread
-            for thread, at, _, job in self._threads(pe)
-            if sends(job, color)
-        ]
-        return alike_together(remarks, self._name)[:MAX_NOTES]
-
-    def _control_senders(self, pe: int, color: int) -> list[str]:
-        """The last operations of PEs that sent control wavelets to a PE, nearest first."""
-        return [
-            f"{self._name(sender)}, {thread} sends control wavelets{at}"
-            for sender in senders_of(self._tables, self._program, color, pe)
-            for slot in range(w.SLOTS)
-            if sends_control(self._tables.job[slot, sender], slot, color)
-            for thread, at, _, _ in (self._thread(sender, slot),)
-        ][:MAX_NOTES]
-
-    def _name(self, pe: int) -> str:
-        x, y = self._program.place_of(pe)
-        return f"PE ({x}, {y})"
-
     def _place(self, pe: int, number: int | None = None) -> str:
         """`file:line (function)` of a request in the source, or nothing."""
         index = int(self._tables.mailbox[pe, mb.PLACE]) if number is None else number
@@ -377,9 +398,9 @@ class Report:
         if self._tables.processor[pe, w.P_COMMAND] == w.COMMAND_WAITS:
             return " has not begun the host's command: it is busy, or its stream is closed"
         if main in (w.MAIN_IDLE, w.MAIN_REST):
-            past = self._led_nowhere(pe) + self._taken(pe)
+            past = self._operations.led_nowhere(pe) + self._taken(pe)
             return f" is idle and has not called unblock_cmd_stream{past}"
-        why = f", {self._taken_microthread(pe)}" if main == w.MAIN_REQUEST else ""
+        why = f", {self._operations.taken_microthread(pe)}" if main == w.MAIN_REQUEST else ""
         return f" waits at {self._place(pe) or 'an unknown place'}{why}"
 
     def _taken(self, pe: int) -> str:
@@ -391,71 +412,7 @@ class Report:
             if task.kind is TaskKind.DATA and queue >= 0:
                 num = counted(int(self._tables.taken[queue, pe]), "wavelet")
                 texts.append(f", task '{image.entries[task.entry].function}' has taken {num}")
-        return "".join(texts[:MAX_ENDED])
-
-    def _led_nowhere(self, pe: int) -> str:
-        """The last operations of a PE's microthreads that ended and started nothing."""
-        ended = [
-            f", {thread} has ended and activates nothing{at}"
-            for slot in range(w.MAIN_SLOT)
-            if self._tables.thread[slot, pe, w.T_DONE]
-            for thread, at, left, job in (self._thread(pe, slot),)
-            if left == 0 and (job[[w.J_ACTIVATE, w.J_UNBLOCK]] < 0).all()
-        ]
-        return "".join(ended[:MAX_ENDED])
-
-    def _taken_microthread(self, pe: int) -> str:
-        """Why a request has not begun: another operation has the microthread of its queue."""
-        slot, own = _microthread(self._tables.job[w.MAIN_SLOT, pe])
-        if slot < 0:
-            return "for an earlier operation of the same microthread"
-        _, other = _microthread(self._tables.job[slot, pe])
-        what = f"an operation of {other} has it" if other and other != own else "it is not free yet"
-        return f"for microthread {slot} of {own or 'the operation'}: {what}"
-
-    def _threads(self, pe: int) -> list[tuple[str, str, int, Array]]:
-        """Operations of a PE that are not done: thread, place, elements left, and their job."""
-        active = int(self._tables.core[pe, w.C_THREADS])
-        return [self._thread(pe, slot) for slot in range(w.SLOTS) if (active >> slot) & 1]
-
-    def _thread(self, pe: int, slot: int) -> tuple[str, str, int, Array]:
-        """The same for the operation that a slot had last."""
-        thread = self._tables.thread[slot, pe]
-        name = "main thread" if slot == w.MAIN_SLOT else f"microthread {slot}"
-        op = VECTOR_OPS_BY_CODE[int(thread[w.T_OP])].name
-        job = self._tables.job[slot, pe]
-        place = self._place(pe, int(job[w.J_PLACE]))
-        at = f", at {place}" if place else ""
-        return f"{name}: @{op}", at, int(thread[w.T_LEFT]), job
-
-    def _waiting_threads(self, pe: int) -> list[Remark]:
-        return [
-            (pe, f", {thread} has {counted(left, 'element')} left{self._reasons(pe, job)}{at}")
-            for thread, at, left, job in self._threads(pe)
-        ]
-
-    def _reasons(self, pe: int, job: Array) -> str:
-        reasons = []
-        core = self._tables.core[pe]
-        for operand in job[w.J_OPERANDS :].reshape(-1, w.OPERAND_WORDS):
-            kind, queue, color = (int(operand[k]) for k in (w.O_KIND, w.O_QUEUE, w.O_COLOR))
-            of_color = f" (color {color})" if color < w.COLORS else self._color_of(pe, queue)
-            if kind == w.FABIN and _length(int(core[w.C_IN]), queue) == 0:
-                reasons.append(f"waits for wavelets in input queue {queue}{of_color}")
-            if kind == w.FABOUT and self._is_full(pe, w.C_OUT, queue):
-                reasons.append(f"finds output queue {queue} full{of_color}")
-            if kind == w.FIFO:
-                reasons.append(f"waits for FIFO {queue}")
-        return "".join(f", {reason}" for reason in reasons)
-
-    def _color_of(self, pe: int, queue: int) -> str:
-        """Remark about the color of an operand that names none: there may be none at all."""
-        queues = self._tables.core[pe, w.C_QUEUE_OF : w.C_QUEUE_OF + 3].view(np.uint8)
-        return "" if (queues & w.QUEUE_MASK == queue + 1).any() else ", which has no color"
-
-    def _is_full(self, pe: int, meta: int, queue: int) -> bool:
-        first = w.G_DEPTHS if meta == w.C_IN else w.G_DEPTHS + w.QUEUES
-        return bool(_length(int(self._tables.core[pe, meta]), queue) >= self._state[first + queue])
+        return "".join(texts[:MAX_TASKS])
 
     def _stuck_wavelets(self, pe: int) -> list[Remark]:
         notes: list[Remark] = []
@@ -474,7 +431,7 @@ class Report:
             queue = self._queue_of(pe, color)
             if queue < 0:
                 return f"goes to the core, but {_NO_QUEUE}"
-            is_full = self._is_full(pe, w.C_IN, queue)
+            is_full = self._operations.is_full(pe, queue, is_input=True)
             return f"goes to the core, whose input queue {queue} is full" if is_full else ""
         other = neighbour(self._program, pe, direction)
         reason = (
@@ -493,26 +450,11 @@ class Report:
         word = int(self._tables.route[color, pe])
         position = (word >> route.POSITION_SHIFT) & 3
         if word & route.TORN_BIT:
-            return f"{self._name(pe)} has torn the color down"
+            return f"{self._program.pe_name(pe)} has torn the color down"
         if not (word >> (10 * position + 5 + direction)) & 1:
-            return f"{self._name(pe)} receives nothing from there at position {position}"
+            return f"{self._program.pe_name(pe)} receives nothing from there at position {position}"
         is_full = (int(row[w.R_BUSY]) >> (w.FULL_SHIFT + color)) & 1
-        return f"{self._name(pe)}{_IS_FULL}" if is_full else ""
-
-
-def _microthread(job: Array) -> tuple[int, str]:
-    """Number of the microthread of an operation, -1 where it takes a free one, and its queue."""
-    operands = job[w.J_OPERANDS :].reshape(-1, w.OPERAND_WORDS)
-    number, name = int(job[w.J_MICROTHREAD]), ""
-    for kind, word in ((w.FABIN, "input"), (w.FABOUT, "output")):
-        for queue in operands[operands[:, w.O_KIND] == kind, w.O_QUEUE].tolist()[:1]:
-            name = f"{word} queue {queue}"
-            number = queue if job[w.J_MICROTHREAD] < 0 else number
-    return number, name
-
-
-def _length(word: int, queue: int) -> int:
-    return (word >> (8 * queue + w.COUNT_SHIFT)) & w.COUNT_MASK
+        return f"{self._program.pe_name(pe)}{_IS_FULL}" if is_full else ""
 
 
 def _misuse(code: int, who: str, values: tuple[int, int], notes: tuple[str, ...]) -> OpenwaferError:
@@ -526,16 +468,22 @@ def _misuse(code: int, who: str, values: tuple[int, int], notes: tuple[str, ...]
             help="bind a control task to that id, or send the id 31 for none",
         )
     if code == w.ERROR_FIFO:
-        what = (
-            "pushed to FIFO {} when it was full" if second else "popped FIFO {} when it was empty"
-        )
+        verb, state = ("pushed to", "full") if second else ("popped", "empty")
         return error(
-            "fabric-fifo-fault", f"{who} {what.format(first)}, which it has as a fault", notes=notes
+            "fabric-fifo-fault",
+            f"{who} {verb} FIFO {first} when it was {state}, which it has as a fault",
+            notes=notes,
+            help=f"let the operation wait, without .{state}_action = .{{ .fault = true }}, or push"
+            " as many elements as are popped",
         )
     if code == w.ERROR_REGISTER:
         verb = "writes" if second else "reads"
         return error(
-            "fabric-unknown-register", f"{who} {verb} register {first:#06x}, which has no meaning"
+            "fabric-unknown-register",
+            f"{who} {verb} register {first:#06x}, which has no meaning here",
+            notes=notes,
+            help="docs/design/wafer-model.md lists the registers that have one; <tile_config> has"
+            " functions for them",
         )
     return error(
         "fabric-bad-operand",

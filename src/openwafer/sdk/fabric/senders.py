@@ -16,15 +16,31 @@ _MARKS_CONTROL = int(DsdFlag.CONTROL | DsdFlag.HAS_CONTROL_TRANSFORM)
 
 def senders_of(tables: Tables, program: Program, color: int, pe: int) -> Iterator[int]:
     """PEs whose core a color is routed from to a PE, at any position of switches; nearest first."""
+    for here, direction in entries_of(tables, program, color, pe):
+        if direction == RAMP:
+            yield here
+
+
+def entries_of(
+    tables: Tables, program: Program, color: int, pe: int
+) -> Iterator[tuple[int, Direction]]:
+    """PEs at which a color enters that is routed to a PE, at any position of switches.
+
+    The nearest come first; beside each the side that it enters from: the core, or beyond the edge.
+    """
     waiting, seen = [pe], {pe}
     while waiting:
         here = waiting.pop(0)
         taken = _directions(int(tables.route[color, here]), route.RECEIVE_SHIFT)
         if (taken >> RAMP) & 1:
-            yield here
+            yield here, RAMP
         for direction in range(RAMP):
+            if not (taken >> direction) & 1:
+                continue
             other = neighbour(program, here, direction)
-            if other is None or other in seen or not (taken >> direction) & 1:
+            if other is None:
+                yield here, Direction(direction)
+            if other is None or other in seen:
                 continue
             sent = _directions(int(tables.route[color, other]), 0)
             if (sent >> OPPOSITE[Direction(direction)]) & 1:
@@ -49,10 +65,13 @@ def sends(job: Array, color: int) -> bool:
 
 def sends_control(job: Array, slot: int, color: int) -> bool:
     """Whether the operation that a slot had last may have sent control wavelets there."""
-    flags, options = int(job[w.J_OPERANDS + w.O_FLAGS]), int(job[w.J_OPTIONS])
-    # The main thread's slot keeps a copy of what it handed to a microthread.
-    is_copy = slot == w.MAIN_SLOT and options & Option.ASYNC
-    return sends(job, color) and flags & _MARKS_CONTROL != 0 and not is_copy
+    flags = int(job[w.J_OPERANDS + w.O_FLAGS])
+    return sends(job, color) and flags & _MARKS_CONTROL != 0 and not is_copy(job, slot)
+
+
+def is_copy(job: Array, slot: int) -> bool:
+    """Whether a job is what the main thread handed to a microthread, whose slot has it, too."""
+    return slot == w.MAIN_SLOT and bool(int(job[w.J_OPTIONS]) & Option.ASYNC)
 
 
 def _directions(word: int, shift: int) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, error
+from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity, counted, error
 from openwafer.sdk.arch.generation import MEMORY_WORDS
 from openwafer.sdk.fabric import findings
 from openwafer.sdk.fabric.account import Account, MainTime
@@ -482,7 +482,8 @@ class Simulator:
     def _pe(self, x: int, y: int) -> int:
         if not (0 <= x < self._program.width and 0 <= y < self._program.height):
             size = f"{self._program.width} x {self._program.height}"
-            raise error("fabric-no-such-pe", f"PE ({x}, {y}) lies outside of the {size} rectangle")
+            message = f"PE ({x}, {y}) lies outside of the {size} rectangle"
+            raise error("fabric-no-such-pe", message, help="columns and rows count from 0 on")
         return self._program.number_of(x, y)
 
     def _pe_with(self, x: int, y: int, address: int, num_words: int) -> int:
@@ -490,8 +491,9 @@ class Simulator:
         if address < 0 or address + num_words > MEMORY_WORDS:
             raise error(
                 "fabric-bad-address",
-                f"words {address} to {address + num_words} lie outside of a PE's memory of"
+                f"{counted(num_words, 'word')} from {address} on leave PE ({x}, {y})'s memory of"
                 f" {MEMORY_WORDS} words",
+                help="addresses count words of 16 bits, from 0 on",
             )
         return self._pe(x, y)
 

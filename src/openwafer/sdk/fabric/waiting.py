@@ -14,15 +14,21 @@ from openwafer.sdk.program.image import Image, TaskKind
 from openwafer.sdk.program.program import Program
 
 IS_BLOCKED: Final = "is activated, and blocked"
+TASK_BLOCKED: Final = " is blocked"
 HAS_NO_TASK: Final = "is activated, and no task is bound to it"
 
 
 def waiting_work(program: Program, tables: Tables, pe: int) -> Iterator[str]:
     """Notes about a PE, without its name: local tasks first, then input and output queues."""
+    yield from waiting_tasks(program, tables, pe)
+    yield from waiting_wavelets(program, tables, pe)
+
+
+def waiting_tasks(program: Program, tables: Tables, pe: int) -> Iterator[str]:
+    """Notes about local tasks of a PE that are activated, and that nothing is going to run."""
     image = program.images[int(tables.processor[pe, w.P_IMAGE])]
     yield from _blocked_tasks(image, tables.mailbox[pe])
     yield from _activated_without_task(image, tables.mailbox[pe])
-    yield from waiting_wavelets(program, tables, pe)
 
 
 def waiting_wavelets(program: Program, tables: Tables, pe: int) -> Iterator[str]:
@@ -84,7 +90,7 @@ def _taker(program: Program, image: Image, queue: int, color: int) -> str:
     own = color if program.arch is Arch.WSE2 else queue
     for task in image.tasks:
         if task.kind is TaskKind.DATA and task.task_id == own:
-            return f"whose data task '{image.entries[task.entry].function}' is blocked"
+            return f"whose data task '{image.entries[task.entry].function}'{TASK_BLOCKED}"
     return "which no operation and no data task takes"
 
 

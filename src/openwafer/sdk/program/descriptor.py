@@ -28,6 +28,8 @@ from typing import Final
 DSD_WORDS: Final = 8
 DSD4_WORDS: Final = 16
 MAX_DIMS: Final = 4
+ENDLESS_EXTENT: Final = 0x7FFF
+"""What published programs give to operations that pass on whatever comes, without an end."""
 
 WORD_KIND: Final = 0
 WORD_BASE: Final = 1

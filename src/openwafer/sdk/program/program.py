@@ -86,6 +86,11 @@ class Program:
         """Column and row of a numbered PE."""
         return divmod(number, self.height)
 
+    def pe_name(self, number: int) -> str:
+        """What reports call a numbered PE."""
+        x, y = self.place_of(number)
+        return f"PE ({x}, {y})"
+
     def written_place(self, number: int) -> Hashable:
         """What is equal for one place of the source in all expansions of a function."""
         return self.places[number].written if 0 <= number < len(self.places) else number
