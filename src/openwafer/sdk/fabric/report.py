@@ -274,6 +274,7 @@ class Report:
         operations, has_begun = self._operations.unfinished()
         if not tasks and not operations:
             return []
+        is_mistake = has_begun or any(note.endswith(HAS_NO_TASK) for _, note in tasks)
         counts = ((len(operations), "operation"), (len(tasks), "task"))
         told = " and ".join(counted(num, what) for num, what in counts if num)
         remedy = _UNFINISHED if has_begun else f"{_READY}; else {_UNFINISHED}"
@@ -281,7 +282,7 @@ class Report:
         cycle = int(self._state[w.G_NOW])
         return [
             Diagnostic(
-                Severity.WARNING if has_begun else Severity.NOTE,
+                Severity.WARNING if is_mistake else Severity.NOTE,
                 "fabric-unfinished",
                 f"{told} still {waits} at the end of the run, cycle {cycle}",
                 notes=tuple(self._in_short([*operations, *self._operations.awaited(), *tasks])),

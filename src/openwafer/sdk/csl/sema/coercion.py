@@ -79,14 +79,27 @@ def _remedy(have: Type, want: Type) -> str:
     if want == types.BOOL and types.is_number(have):
         return "compare it with zero"
     if isinstance(want, Pointer) and isinstance(have, Pointer):
-        if have.is_const and not want.is_const:
-            return "point to it with 'const', or declare the variable with 'var'"
-        if want.is_many and have.element == want.element:
-            return "take the address of the whole array"
-        return f"change the pointer's type with @ptrcast({want}, ...)"
+        return _remedy_for_pointer(have, want)
     if isinstance(want, Pointer) and have == want.element:
         return "take the address with '&'"
     return ""
+
+
+def _remedy_for_pointer(have: Pointer, want: Pointer) -> str:
+    if have.is_const and not want.is_const:
+        return "point to it with 'const', or declare the variable with 'var'"
+    if want.is_many and have.element == want.element:
+        return "take the address of the whole array"
+    if _is_shorter(have.element, want.element):
+        return f"point to an array as long as '{want.element}'"
+    return f"change the pointer's type with @ptrcast({want}, ...)"
+
+
+def _is_shorter(have: Type, want: Type) -> bool:
+    """Whether an array has fewer elements than another one of the same type of elements."""
+    if not isinstance(have, Array) or not isinstance(want, Array):
+        return False
+    return have.element == want.element and math.prod(have.dims) < math.prod(want.dims)
 
 
 def _checked(analysis: Analysis, loaded: Loaded, target: Type, span: Span) -> Loaded:

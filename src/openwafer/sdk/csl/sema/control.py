@@ -1,5 +1,6 @@
 """Blocks, choices, and the ways out of them."""
 
+from openwafer.diagnostics import suggestion
 from openwafer.sdk.csl import ast, types
 from openwafer.sdk.csl.sema.analysis import Result, Target
 from openwafer.sdk.csl.sema.join import (
@@ -181,4 +182,6 @@ def _find_target(sema: Sema, label: ast.Name | None, span: Span, word: str) -> T
             return target
     if label is None:
         sema.fail("outside-loop", f"{word} outside of a loop", span)
-    return sema.fail("no-label", f"there is no label '{label.text}' around this {word}", span)
+    message = f"there is no label '{label.text}' around this {word}"
+    labels = (target.label for target in sema.context.targets if target.label)
+    return sema.fail("no-label", message, span, help=suggestion(label.text, labels))

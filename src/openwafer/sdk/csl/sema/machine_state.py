@@ -73,7 +73,8 @@ class MachineState:
         register_names: what operations call a register.
         sent_colors: colors of fabric outputs of WSE-2, each with its first place.
         has_open_color: run time chooses the color of some fabric input or output of WSE-2.
-        named_queues: those that descriptors name, by direction and number, with the first place.
+        named_queues: those that descriptors and data tasks name, by direction and number, with the
+            first place.
         queue_colors: colors that descriptors of WSE-3 name beside a queue, by direction, queue and
             color, with the first place.
         loaded_options: what loads give a register.

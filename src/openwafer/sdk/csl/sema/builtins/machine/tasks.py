@@ -94,6 +94,8 @@ def bind(sema: Sema, kind: TaskKind, task: FunctionValue, task_id: int, span: Sp
                 notes=("control, data and local tasks share one table of ids",),
                 help="use another id",
             )
+    if kind is TaskKind.DATA and sema.arch is Arch.WSE3:
+        machine.named_queues.setdefault((True, task_id), span)
     entry = function_entry(sema, task, span)
     machine.tasks.append(BoundTask(kind, task_id, entry, task, span))
 
