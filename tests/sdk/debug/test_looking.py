@@ -51,7 +51,9 @@ def test_a_variable_may_be_called_by_a_keyword_of_another_language(console: Cons
     assert answer(console, "print from").startswith("fabin_dsd fabin_dsd, extent ")
 
 
-def test_queues_have_their_wavelets_in_order(console: Console) -> None:
+def test_queues_have_their_wavelets_in_order(console: Console, debugger: Debugger) -> None:
+    # Words are in the sender's queue three cycles before PE (1, 0) has the first one.
+    debugger.run_to_cycle(debugger.simulator.cycle - 3)
     answer(console, "pe 0 0")
     (own,) = (line for line in answer(console, "queues").splitlines() if line.startswith("output"))
     assert own.startswith("output queue 2 of color 0: ")
