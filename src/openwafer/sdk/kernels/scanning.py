@@ -38,12 +38,14 @@ from openwafer.sdk.kernels.trees import start_delay
 
 _SUM_CYCLES: Final = 16
 """Around an operation on an element of each chunk."""
-_CHUNK_CYCLES: Final = 12
+_CHUNK_CYCLES: Final = 11
 """Of a chunk's sum, beside its loop's turn."""
 _FEW_CHUNKS: Final = 16
 """From so many on their loop is not unrolled."""
-_OTHER_CYCLES: Final = 12
+_OTHER_CYCLES: Final = 13
 """Beside chunks and operations."""
+_ALONE_CYCLES: Final = 10
+"""Of loads and of what they wait for where no other PE has sums, which come later than these."""
 _SCAN_CYCLES: Final = 12
 """Of the instructions of ``<kernels/scan/pe>``."""
 _TURNS: Final = {2: 7, 4: 6}
@@ -109,7 +111,8 @@ class ScanPlan:
         if self.precision.is_widened:
             whole = VectorShape(num_registers=2)
             taken += vector_cycles(VECTOR_OPS["fh2s"], num * self.chunk, generation, whole)
-        return taken + (2 * self.chunk - 1) * operation + self._ways_cycles
+        taken += _ALONE_CYCLES if self.rows * self.columns == 1 else self._ways_cycles
+        return taken + (2 * self.chunk - 1) * operation
 
     @property
     def _ways_cycles(self) -> int:
