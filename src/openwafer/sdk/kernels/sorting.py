@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.kernels.operands import check_finite, takes_operands
+from openwafer.sdk.kernels.operations import of_one
 from openwafer.sdk.kernels.precision import Precision, moved_as, moved_precision
 from openwafer.sdk.kernels.running import (
     BROADCAST_CYCLES,
@@ -27,10 +28,20 @@ from openwafer.sdk.kernels.running import (
     transfer_cycles,
 )
 
-_MERGE_CYCLES: Final = 41
-"""Of an element in a pass over the own values, beside its loop's turn."""
-_OTHER_CYCLES: Final = 90
-"""Beside passes and turns."""
+_MERGE_CYCLES: Final = 44
+"""Of an element in a pass over the own values, beside its loop's turn, where two are compared."""
+_LEFT_CYCLES: Final = 26
+"""Fewer of an element that is left when the other run is at its end."""
+_RUNS_CYCLES: Final = 14
+"""Of two runs that are merged, beside their elements and their loop's turn."""
+_PASS_CYCLES: Final = 11
+"""Of a pass, beside its runs and its loop's turn."""
+_OTHER_CYCLES: Final = 30
+"""Beside passes and turns: the launched function, the last turn and the end."""
+_EMPTY_CYCLES: Final = 18
+"""Of a turn without another PE."""
+_SKIP_CYCLES: Final = 3
+"""Of the branch around a copy that is not needed."""
 _KEEP_CYCLES: Final = 28
 """Of an element in a turn of two PEs, beside its loop's turn."""
 _TURN_CYCLES: Final = 80
@@ -73,13 +84,35 @@ class SortPlan:
     def cycles(self) -> int:
         """Predicted cycles, for values in no order."""
         timing, num = GENERATIONS[self.arch].timing, self.per_pe
-        num_passes = (num - 1).bit_length()
-        taken = LOOK_CYCLES + _OTHER_CYCLES
-        taken += num_passes * num * (_MERGE_CYCLES + timing.loop_cycles)
+        num_empty = 1 if self.rows * self.columns <= 2 else 0
+        taken = LOOK_CYCLES + _OTHER_CYCLES + timing.switch_cycles + self._merge_cycles
+        taken += num_empty * (_EMPTY_CYCLES + timing.switch_cycles) + self._copy_cycles
         way = transfer_cycles(BROADCAST_CYCLES, self.arch) + 2 * timing.ramp_cycles + 1
         words = num // self.precision.in_wavelet
         kept = num * (_KEEP_CYCLES + timing.loop_cycles)
         return taken + self._num_turns * (way + timing.hop_cycles + words + kept + _TURN_CYCLES)
+
+    @property
+    def _copy_cycles(self) -> int:
+        """Of the values, where passes and turns have left them in the other array."""
+        if ((self.per_pe - 1).bit_length() + self._num_turns) % 2 == 0:
+            return 0
+        (move,) = of_one("fmovh" if self.precision is Precision.F16 else "fmovs")
+        drain = GENERATIONS[self.arch].timing.drain_cycles
+        return move.cycles(self.per_pe, self.arch) + drain - _SKIP_CYCLES
+
+    @property
+    def _merge_cycles(self) -> int:
+        """Of the own values, by passes over runs of 1, 2, 4 ... elements."""
+        turn, taken = GENERATIONS[self.arch].timing.loop_cycles, 0.0
+        for number in range((self.per_pe - 1).bit_length()):
+            run = 1 << number
+            num_merges = ceil(self.per_pe / (2 * run))
+            taken += _PASS_CYCLES + turn + self.per_pe * (_MERGE_CYCLES + turn)
+            # Of two runs in no order so many elements are left at the end of one, on average.
+            num_left = 2 * run / (run + 1)
+            taken += num_merges * (_RUNS_CYCLES + turn - num_left * _LEFT_CYCLES)
+        return round(taken)
 
     @property
     def _num_turns(self) -> int:
