@@ -28,10 +28,10 @@ from openwafer.sdk.kernels.running import (
 )
 from openwafer.sdk.kernels.trees import params_of
 
-_VALUE_CYCLES: Final = 66
-"""Of a value that is in a bin, beside its loop's turn."""
-_OTHER_CYCLES: Final = 30
-"""Beside values, vector operations and the sum."""
+_VALUE_CYCLES: Final = 65
+"""Of a value that is in a bin, beside its loop's turn; five fewer in the last bin."""
+_OTHER_CYCLES: Final = 26
+"""Beside values, beats and the sum: limits, registers of three operations, the loop and a look."""
 _MOST_COUNTED: Final = 2**24
 """Up to it float32 has all whole numbers."""
 
