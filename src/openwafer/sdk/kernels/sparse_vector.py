@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
-from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.generation import GENERATIONS, Arch
 from openwafer.sdk.door.compiled import Param
 from openwafer.sdk.door.run import Run
 from openwafer.sdk.kernels.operands import check_finite, takes_operands
@@ -37,8 +37,11 @@ from openwafer.sdk.kernels.sparse_tiles import (
 )
 from openwafer.sdk.kernels.trees import Tree, best_tree, broadcast_cycles, start_delay
 
-_MULTIPLY_CYCLES: Final = 8
-"""Of the product's instructions beside its groups."""
+_MULTIPLY_CYCLES: Final = 16
+"""Of the product's instructions beside its groups, with the loop's first and last ones, and of the
+register of the sums."""
+_LOCAL_CYCLES: Final = 6
+"""Of the broadcast's instructions where it sends nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +125,16 @@ class SpmvPlan:
         # Sums are set to zero while x arrives, and both take beats.
         phases = sent + zeros_cycles(self.front + rows, self.precision, self.arch) + summed + late
         phases += _MULTIPLY_CYCLES + self.capacity * self.form.cycles(self.arch)
-        around = sum(transfer_cycles(n, self.arch) for n in (BROADCAST_CYCLES, REDUCE_CYCLES))
-        return round(LOOK_CYCLES + phases + around)
+        return round(LOOK_CYCLES + phases + self._task_cycles)
+
+    @property
+    def _task_cycles(self) -> int:
+        """Until the tasks behind both transfers begin: one that has nothing to send is called."""
+        called = GENERATIONS[self.arch].timing.switch_cycles
+        taken = _LOCAL_CYCLES + called
+        if self.rows > 1:
+            taken = transfer_cycles(BROADCAST_CYCLES, self.arch)
+        return taken + (transfer_cycles(REDUCE_CYCLES, self.arch) if self.columns > 1 else called)
 
     @property
     def num_roundings(self) -> int:
