@@ -17,7 +17,6 @@ from openwafer.sdk.kernels.operands import check_finite, takes_operands
 from openwafer.sdk.kernels.precision import Precision, bound_of_sums, gamma, named_precision
 from openwafer.sdk.kernels.products import FRONT_BYTES, tile_length, tile_multiples
 from openwafer.sdk.kernels.running import (
-    BROADCAST_CYCLES,
     CODE_BYTES,
     LOOK_CYCLES,
     check_operand,
@@ -25,7 +24,6 @@ from openwafer.sdk.kernels.running import (
     compiled,
     cycles_of,
     known_arch,
-    transfer_cycles,
 )
 from openwafer.sdk.kernels.sparse_tiles import (
     WIDTHS,
@@ -37,8 +35,9 @@ from openwafer.sdk.kernels.sparse_tiles import (
 )
 from openwafer.sdk.kernels.trees import broadcast_cycles
 
-_TASK_CYCLES: Final = 40
-"""Of the tasks of two arrivals and of the product's instructions beside its groups."""
+_TASK_CYCLES: Final = 62
+"""Of the launched function, the tasks of two arrivals and the product's instructions beside its
+groups, with the loop's first and last ones."""
 _ROW_CYCLES: Final = 19
 """Of a non-zero's instructions, beside its products."""
 _GROUP_CYCLES: Final = 26
@@ -124,7 +123,9 @@ class SddmmPlan:
         sent = broadcast_cycles(self.rows, self.columns, words, self.arch)
         if self.precision.is_widened:
             sent += vector_cycles(VECTOR_OPS["fh2s"], length, generation)
-        around = LOOK_CYCLES + transfer_cycles(BROADCAST_CYCLES, self.arch) + _TASK_CYCLES
+        # One task waits for the function's end, and the other one comes behind it.
+        tasks = generation.timing.switch_cycles + generation.timing.wavelet_switch_cycles
+        around = LOOK_CYCLES + _TASK_CYCLES + tasks
         return round(around + sent + self.capacity * self._group_cycles)
 
     @property
