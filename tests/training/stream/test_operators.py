@@ -113,6 +113,17 @@ def test_the_random_numbers_of_a_run_are_not_touched() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_a_product_finds_no_weight_in_a_cache_where_much_lies_between_its_uses() -> None:
+    with CountingMeter() as meter:
+        nn.Linear(256, 256, bias=False)(torch.ones(1, 256))
+    ((kind, calls),) = ((kind, one) for kind, one in meter.take_calls().items() if one.flops)
+    alone, among_many = (
+        operators_seconds({kind: replace(calls, number=number)}, CPU) / number
+        for number in (1, 1000)
+    )
+    assert among_many > alone
+
+
 def test_twice_the_calls_take_twice_the_time() -> None:
     kind, calls = product(5)
     once = operators_seconds({kind: calls}, CPU)

@@ -66,7 +66,7 @@ LONGEST_TRIAL_SECONDS: Final = 0.05
 LARGEST_TRIAL_BYTES: Final = 256 << 20
 
 
-# Weights of smaller products stay in caches from one use to the next.
+# What is less stays in caches from one use to the next.
 SMALLEST_COLD_BYTES: Final = 1 << 20
 
 
@@ -125,18 +125,42 @@ def operators_seconds(
         calls_by_kind: the calls.
         device: where they are made.
         allocation: makes the context in which steps allocate.
-        is_cold: whether nothing that they use is in a cache before; otherwise all but weights is.
+        is_cold: whether nothing that they use is in a cache before; otherwise all but weights is,
+            and weights are as far as all that lies between two uses leaves them there.
     """
     if not calls_by_kind:
         return 0.0
     num_threads, flush = torch.get_num_threads(), _CacheFlush(device)
+    between_bytes = _bytes_between_uses(calls_by_kind)
     seconds = 0.0
     with keeping_torch_generators():
         overhead = _call_overhead(device, num_threads)
         for kind, calls in calls_by_kind.items():
-            trial = _Trial(kind, device, num_threads, is_cold, allocation)
+            flushed_bytes = _flushed_bytes(kind, calls, between_bytes, is_cold=is_cold)
+            trial = _Trial(kind, device, num_threads, flushed_bytes, allocation)
             seconds += calls.number * (overhead + _seconds_of(trial, calls, flush))
     return seconds
+
+
+def _bytes_between_uses(calls_by_kind: CallsByKind) -> int:
+    """What products touch from one use of a weight to that of the next step, as a power of two.
+
+    Steps that differ by little share their trials.
+    """
+    products = (calls for calls in calls_by_kind.values() if calls.flops)
+    num_bytes = sum(calls.number * calls.num_bytes for calls in products)
+    if num_bytes <= SMALLEST_COLD_BYTES:
+        return 0
+    return min(1 << num_bytes.bit_length(), STREAMED_BYTES)
+
+
+def _flushed_bytes(kind: Operator, calls: Calls, between_bytes: int, *, is_cold: bool) -> int:
+    """What is read before a trial, so that caches hold what they hold in a step."""
+    if not kind.reads_memory:
+        return 0
+    if is_cold and calls.num_bytes > SMALLEST_COLD_BYTES:
+        return STREAMED_BYTES
+    return between_bytes if calls.flops else 0
 
 
 @cache
@@ -168,7 +192,7 @@ class _Trial:
     kind: Operator
     device: torch.device
     num_threads: int
-    is_cold: bool = False
+    flushed_bytes: int = 0
     allocation: Allocation = nullcontext
 
 
@@ -182,11 +206,11 @@ class _CacheFlush:
         self._device = device
         self._array: torch.Tensor | None = None
 
-    def prepare(self) -> Callable[[], object]:
-        """What to call before a trial; it allocates next to nothing."""
+    def prepare(self, num_bytes: int) -> Callable[[], object]:
+        """What to call before a trial, to read so many bytes; it allocates next to nothing."""
         if self._array is None:
             self._array = torch.ones(STREAMED_BYTES // 4, device=self._device)
-        return self._array.sum
+        return self._array[: num_bytes // 4].sum
 
 
 def _seconds_of(trial: _Trial, calls: Calls, flush: _CacheFlush) -> float:
@@ -201,9 +225,7 @@ def _try(trial: _Trial, calls: Calls, flush: _CacheFlush) -> float:
     is_too_long = reckoned > LONGEST_TRIAL_SECONDS or calls.num_bytes > LARGEST_TRIAL_BYTES
     if (is_too_long and not trial.kind.has_own_trial) or not trial.kind.can_be_tried:
         return reckoned
-    is_large = trial.kind.reads_memory and calls.num_bytes > SMALLEST_COLD_BYTES
-    is_flushed = is_large and (trial.is_cold or calls.flops > 0)
-    before = flush.prepare() if is_flushed else None
+    before = flush.prepare(trial.flushed_bytes) if trial.flushed_bytes else None
     try:
         with torch.no_grad():
             call, times = trial.kind.make_trial(trial.device)
