@@ -81,6 +81,7 @@ def test_a_sum_takes_what_the_model_says(tree: Tree, arch: str) -> None:
         (Tree(Shape.STAR), "wse2", (5, 1), 1),
         (Tree(Shape.TREE), "wse3", (9, 1), 1),
         (Tree(Shape.TREE), "wse3", (3, 1), 16),
+        (Tree(Shape.TREE), "wse2", (4, 1), 12),
         (Tree(Shape.TWO_PHASE, 4), "wse2", (1, 5), 1),
         (Tree(Shape.TWO_PHASE, 3), "wse3", (1, 8), 1),
     ],
@@ -90,6 +91,11 @@ def test_short_sums_take_exactly_what_their_instructions_and_words_say(
 ) -> None:
     plan = kernels.plan_collective("reduce", size, length, arch=arch, tree=tree)
     assert measured(plan) == plan.cycles
+
+
+def test_routers_of_a_tree_hold_its_last_message_until_the_pes_before_have_sent() -> None:
+    plan = kernels.plan_collective("reduce", (5, 1), 14, arch="wse2", tree=Tree(Shape.TREE))
+    assert abs(measured(plan) - plan.cycles) <= 1
 
 
 def test_all_pes_have_a_short_sum_as_soon_as_its_last_sender_is_ready_for_it() -> None:

@@ -58,6 +58,11 @@ def test_prefix_sums_take_what_their_plan_says(plan: ScanPlan) -> None:
     assert abs(check_scan(plan, 1) - plan.cycles) <= 0.1 * plan.cycles
 
 
+def test_more_columns_of_a_scan_begin_later_and_add_one_number_a_cycle() -> None:
+    few, many = (kernels.plan_scan(columns, (1, columns)) for columns in (3, 12))
+    assert check_scan(many, 1) - check_scan(few, 1) == many.cycles - few.cycles
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["wse2", "wse3"])
 @pytest.mark.parametrize("precision", Precision)
