@@ -18,6 +18,7 @@ from tests.training.session.tiny_runs import TinyData, quiet, tiny_config, train
 
 CAP = 1_000_000
 SPIKING = UserModule(f"{__name__}:SpikingModel")
+GROWING = UserModule(f"{__name__}:GrowingModel")
 
 
 class SpikingModel(TinyModel):
@@ -29,10 +30,19 @@ class SpikingModel(TinyModel):
         return {**out, "logits": out["logits"] * spike[0]}
 
 
-def trained(data: TinyData, folder: Path, mode: Mode) -> Session:
+class GrowingModel(TinyModel):
+    """Keeps some memory more at each call in evaluation, of which no argument tells."""
+
+    def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        if not self.training:
+            self.kept = [*getattr(self, "kept", ()), torch.ones(CAP // 40)]
+        return super().forward(input_ids, labels)
+
+
+def trained(data: TinyData, folder: Path, mode: Mode, model: UserModule = SPIKING) -> Session:
     config: RunConfig = tiny_config(data, folder)
     streaming = replace(config.streaming, mode=mode)
-    config = replace(config, model=SPIKING, device_memory=Bytes(CAP), streaming=streaming)
+    config = replace(config, model=model, device_memory=Bytes(CAP), streaming=streaming)
     return Session(train_quietly(config).folder, console=quiet(), trusts_code=True)
 
 
@@ -45,3 +55,12 @@ def test_an_evaluation_above_the_budget_is_refused(
         session.evaluate()
     with pytest.raises(OpenwaferError, match="device-budget-exceeded"):
         session.generate("3 squared", Sampling(max_new_tokens=2))
+
+
+def test_a_cache_that_grows_unseen_is_refused_though_all_calls_are_of_one_kind(
+    data: TinyData, tmp_path: Path
+) -> None:
+    session = trained(data, tmp_path, Mode.STREAMED, GROWING)
+    session.evaluate(num_batches=2)
+    with pytest.raises(OpenwaferError, match="device-budget-exceeded"):
+        session.evaluate(num_batches=20)

@@ -195,14 +195,3 @@ def test_a_call_with_another_number_has_the_form_of_a_planned_one() -> None:
     )
     assert later.is_like(first)
     assert not larger.is_like(first)
-
-
-def test_calls_with_a_growing_cache_share_few_rounded_kinds() -> None:
-    members = Members.of(Chain())
-    with torch.no_grad():
-        kinds = {
-            call_kind(members, "forward", (rows(1), rows(length)), {}, torch.device("cpu"))
-            for length in range(1, 257)
-        }
-    assert len(kinds) == 256
-    assert len({kind.rounded() for kind in kinds}) == 28

@@ -85,13 +85,6 @@ class CallKind:
         forms = ((path, leaf) for path, leaf in self.leaves if type(leaf) is TensorForm)
         return all(known.get(path) == form for path, form in forms)
 
-    def rounded(self) -> "CallKind":
-        """The kind with sizes and numbers rounded up, by a quarter at most.
-
-        A cache is longer at every call; calls with one share few rounded kinds.
-        """
-        return replace(self, leaves=tuple((path, _rounded(leaf)) for path, leaf in self.leaves))
-
     def shapes(self) -> str:
         """The tensors among the arguments, for a message."""
         told = [f"{path} {leaf.shape}" for path, leaf in self.leaves if type(leaf) is TensorForm]
@@ -155,19 +148,6 @@ def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Leaf]]:
         yield path, type(value)
         # A batch may be an object of any class, with tensors in it.
         yield from _leaves(getattr(value, "__dict__", ()), path, depth - 1)
-
-
-def _rounded(leaf: Leaf) -> Leaf:
-    if type(leaf) is TensorForm:
-        shape = tuple(map(_rounded_up, leaf.shape))
-        return TensorForm(shape, (), leaf.dtype, leaf.requires_grad)
-    return _rounded_up(leaf) if type(leaf) is int else leaf
-
-
-def _rounded_up(number: int) -> int:
-    """The next number of which only the three highest bits are set; a negative one itself."""
-    unit = 1 << max(number.bit_length() - 3, 0)
-    return -(-number // unit) * unit if number > 0 else number
 
 
 def _fits(leaf: Leaf, known: Leaf) -> bool:
@@ -266,7 +246,8 @@ class PassWatch:
         self._device = device
         self._weights = weights
         self._order = 0
-        # Bytes saved for backward when each of its visits was over.
+        # Bytes saved for backward when each of its visits was over: of passes without gradients no
+        # bytes say that a cache in the model has grown, so they are never known.
         self._known: dict[PassKey, list[int]] = {}
         # What those passes began with: all their calls may be met before a layer of one has ended.
         self._beginnings: set[PassKey] = set()
@@ -368,7 +349,7 @@ class PassWatch:
 
     @property
     def _key(self) -> PassKey:
-        return self._order, tuple(kind if kind.is_graded else kind.rounded() for kind in self.met)
+        return self._order, tuple(self.met)
 
     def meet(self, kind: CallKind) -> None:
         """The pass that has begun is of this kind, or of this kind, too."""
