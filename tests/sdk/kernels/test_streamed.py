@@ -114,6 +114,13 @@ def test_a_streamed_product_takes_what_its_plan_says(
     assert abs(cycles_of(plan) - plan.cycles) <= 0.1 * plan.cycles
 
 
+@pytest.mark.parametrize("num_ports", some([1, 2, 8], 1))
+def test_rows_whose_weights_differ_in_number_wait_for_each_other_as_planned(num_ports: int) -> None:
+    w = weights("even", (48, 64), 0.9, 3)
+    plan = kernels.plan_streamed(w, 32, (8, 1), streaming=Streaming(1, num_ports))
+    assert cycles_of(plan) == pytest.approx(plan.cycles, rel=0.06)
+
+
 # Of one token and few weights a product's cycles are those of tasks' instructions.
 @pytest.mark.parametrize(
     ("size", "arch", "precision"),

@@ -70,8 +70,6 @@ _LEFT_CYCLES: Final = 2
 """Less of it behind the last sum."""
 _COPIED_CYCLES: Final = (12, 10)
 """Of widened sums: where the last weight's lie in the other buffer, and where they do not."""
-_PORT_OUTPUTS: Final = 4
-"""By which a row of PEs runs ahead of others of its port, since their weights wait in between."""
 _PUBLISHED_OVERHEAD: Final = 4
 """Of an output, in times of a weight: a copy, a reset, and a sum of twice the width."""
 
@@ -221,18 +219,19 @@ class StreamedPlan:
         begin = _BEGIN_CYCLES + (_RING_CYCLES if self.parts > 1 else 0) + self._reset_cycles
         begin += timing.switch_cycles - timing.wavelet_switch_cycles
         begin += start_delay(self.columns, self.arch)
-        taken = self.pass_cycles(self.weight_cycles, self.output_cycles)
-        return round(begin + taken + self._ring_cycles + self._copied_cycles + self._end_cycles)
+        of_ring = self._ring_cycles / self.streams.num_outputs
+        taken = self.pass_cycles(self.weight_cycles, self.output_cycles + of_ring)
+        return round(begin + taken + self._copied_cycles + self._end_cycles)
 
     def pass_cycles(self, of_weight: float, of_output: float) -> float:
-        """Cycles of a pass: of few outputs each, rows of PEs wait for the one that has most.
+        """Cycles of a pass: rows of PEs wait for each other.
 
         Args:
             of_weight: cycles of a weight.
             of_output: cycles of an output.
         """
-        outputs = _PORT_OUTPUTS if self.streams.band > 1 else self.depth
-        return self.streams.most_weights(outputs) * of_weight + self.streams.num_outputs * of_output
+        wavelets = self.streams.wavelets_of_weight
+        return self.streams.row_cycles(of_weight, of_output, self.depth, wavelets)
 
     @property
     def stream_cycles(self) -> int:

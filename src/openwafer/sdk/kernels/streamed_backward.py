@@ -171,7 +171,7 @@ def gradient_cycles(plan: StreamedPlan) -> int:
         beats = chain_cycles(of_one("fmuls"), plan.tokens, plan.arch)
     of_weight += beats
     sent = _GIVEN_CYCLES + _SENT_CYCLES + timing.switch_cycles
-    taken = _ASKING_CYCLES + plan.pass_cycles(of_weight, 0) + widened
+    taken = _ASKING_CYCLES + plan.streams.row_cycles(of_weight, 0, plan.depth, 1) + widened
     taken += plan.streams.most_outputs * sent + _DONE_CYCLES
     return round(taken + _panels_cycles(plan, of_weight, beats, is_gradient=True))
 
@@ -195,7 +195,7 @@ def _panels_cycles(plan: StreamedPlan, of_weight: float, beats: int, *, is_gradi
     # A task that begins a message is followed as one with a vector operation is.
     soon, late = (of_one + message - wavelet for of_one in _RECEIVE_CYCLES)
     own = _ARRIVED_CYCLES + _PANEL_CYCLES + 2 * wavelet + soon
-    of_output = own + plan.streams.most_weights(1) / num_outputs * of_weight
+    of_output = own + plan.streams.most_weights / num_outputs * of_weight
     # The PE whose turn it is sends a word and receives one, and operations go before.
     panel = _HEARD_CYCLES + 2 * ceil(plan.tokens * plan.precision.given.itemsize / 4) + beats
     if panel > of_output:
@@ -212,7 +212,7 @@ def _num_soon(plan: StreamedPlan, wavelets_of_weight: int) -> int:
     wavelets, until all panels are full.
     """
     num_outputs = plan.streams.num_outputs
-    ahead = plan.streams.most_weights(1) / num_outputs * wavelets_of_weight
+    ahead = plan.streams.most_weights / num_outputs * wavelets_of_weight
     until_full = (_DEPTH - 1) / ahead if ahead else num_outputs
     return min(num_outputs - 1, _DEPTH - 2 + ceil(until_full))
 

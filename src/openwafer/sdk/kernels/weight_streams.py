@@ -1,5 +1,6 @@
 """Weights as they enter the fabric: places and values by rows of PEs, and control wavelets."""
 
+from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -18,6 +19,9 @@ END_TASK: Final = 40
 TURN_WAVELETS: Final = 4
 """Of a row of PEs until the next row of its port gets some: its queue holds them, so that the port
 need not wait for the row."""
+_TURNS_AHEAD: Final = 3
+"""By which a row of PEs may be before another one of its port: one turn is worked on, one lies in
+the queue, and one is on its way."""
 _NO_TASK: Final = 31 << 16
 _NOT_INTO_THE_CORE: Final = 1 << 24
 _ADVANCE: Final = 1 << 22
@@ -113,14 +117,50 @@ class WeightStreams:
         """
         return [self._of_port(words, first) for first in range(0, self.rows, self.band)]
 
-    def most_weights(self, num_outputs: int) -> int:
-        """Non-zeros of the rows of PEs that have most of so many outputs each time, added up."""
-        key = "weights", num_outputs
-        if key not in self._sums:
-            begins = np.arange(0, self.num_outputs, num_outputs)
-            parts = np.add.reduceat(self.counts, begins, axis=1)
-            self._sums[key] = int(parts.max(axis=0).sum())
-        return self._sums[key]
+    @cached_property
+    def most_weights(self) -> int:
+        """Non-zeros of the rows of PEs that have most of each output, added up."""
+        return int(self.counts.max(axis=0).sum())
+
+    def row_cycles(self, of_weight: float, of_output: float, depth: int, wavelets: int) -> float:
+        """Cycles until the last row of PEs is done, each of which goes on until it must wait.
+
+        Args:
+            of_weight: cycles of a weight.
+            of_output: cycles of an output.
+            depth: outputs that a row may have done before another one has.
+            wavelets: of a weight.
+        """
+        key = of_weight, of_output, depth, wavelets
+        if key not in self._cycles:
+            self._cycles[key] = self._walked(*key)
+        return self._cycles[key]
+
+    def _walked(self, of_weight: float, of_output: float, depth: int, wavelets: int) -> float:
+        firsts, turn = np.arange(0, self.rows, self.band), self._turn_weights(wavelets)
+        port = np.arange(self.rows) // self.band
+        done = np.zeros(self.rows)
+        outputs: deque[float] = deque(maxlen=depth)
+        turns: deque[NDArray[np.float64]] = deque(maxlen=_TURNS_AHEAD)
+        for weights in self.counts.T:
+            if len(outputs) == depth:
+                np.maximum(done, outputs[0], out=done)
+            begins = np.arange(0, max(1, weights.max()), turn)[:, None]
+            for work in np.minimum(np.maximum(weights - begins, 0), turn) * of_weight:
+                if self.band > 1 and len(turns) == _TURNS_AHEAD:
+                    np.maximum(done, turns[0][port], out=done)
+                done += work
+                turns.append(np.maximum.reduceat(done, firsts))
+            done += of_output
+            turns[-1] += of_output
+            outputs.append(float(done.max()))
+        return outputs[-1]
+
+    def _turn_weights(self, wavelets: int) -> int:
+        """Weights of a turn; a row with a port of its own has one turn of an output."""
+        if self.band > 1:
+            return TURN_WAVELETS // wavelets
+        return max(1, int(self.counts.max()))
 
     def num_wavelets(self, of_weight: int) -> int:
         """Of the port by which most enter.
@@ -128,8 +168,7 @@ class WeightStreams:
         Args:
             of_weight: wavelets of a non-zero.
         """
-        key = "wavelets", of_weight
-        if key not in self._sums:
+        if of_weight not in self._wavelets:
             firsts, counts = np.arange(0, self.rows, self.band), self.counts
             rows = np.diff(firsts, append=self.rows)
             turns = np.maximum(1, -(-counts // (TURN_WAVELETS // of_weight)))
@@ -137,12 +176,17 @@ class WeightStreams:
             # A row with a port of its own has one turn of an output.
             controls = rows * np.where(rows > 1, most, self.num_outputs)
             weights = np.add.reduceat(counts.sum(axis=1), firsts)
-            self._sums[key] = int((weights * of_weight + controls).max())
-        return self._sums[key]
+            self._wavelets[of_weight] = int((weights * of_weight + controls).max())
+        return self._wavelets[of_weight]
 
     @cached_property
-    def _sums(self) -> dict[tuple[str, int], int]:
-        """Sums of :attr:`counts` that were taken, so that each is taken once."""
+    def _wavelets(self) -> dict[int, int]:
+        """What :meth:`num_wavelets` has said."""
+        return {}
+
+    @cached_property
+    def _cycles(self) -> dict[tuple[float, float, int, int], float]:
+        """What :meth:`row_cycles` has said."""
         return {}
 
     @cached_property
