@@ -69,5 +69,6 @@ def order_check(spacings: list[float], errors: list[float], wanted: float, off: 
 
 
 def by_the_clock(cycles: float, arch: str) -> str:
-    """The time of so many cycles on a wafer of the generation, in microseconds."""
-    return f"{cycles / GENERATIONS[known_arch(arch)].clock_hertz * 1e6:,.3g} us"
+    """The time of so many cycles on a wafer of the generation, in us, or ms from 1 ms on."""
+    micros = cycles / GENERATIONS[known_arch(arch)].clock_hertz * 1e6
+    return f"{micros:.3g} us" if micros < 1000 else f"{micros / 1000:.3g} ms"
