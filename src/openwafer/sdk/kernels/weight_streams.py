@@ -1,12 +1,12 @@
 """Weights as they enter the fabric: places and values by rows of PEs, and control wavelets."""
 
-from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 import scipy.sparse
+from numba import njit
 from numpy.typing import NDArray
 
 from openwafer.sdk.arch.generation import WORD_BYTES
@@ -133,28 +133,9 @@ class WeightStreams:
         """
         key = of_weight, of_output, depth, wavelets
         if key not in self._cycles:
-            self._cycles[key] = self._walked(*key)
+            turn = self._turn_weights(wavelets)
+            self._cycles[key] = _walked(self.counts, of_weight, of_output, depth, turn, self.band)
         return self._cycles[key]
-
-    def _walked(self, of_weight: float, of_output: float, depth: int, wavelets: int) -> float:
-        firsts, turn = np.arange(0, self.rows, self.band), self._turn_weights(wavelets)
-        port = np.arange(self.rows) // self.band
-        done = np.zeros(self.rows)
-        outputs: deque[float] = deque(maxlen=depth)
-        turns: deque[NDArray[np.float64]] = deque(maxlen=_TURNS_AHEAD)
-        for weights in self.counts.T:
-            if len(outputs) == depth:
-                np.maximum(done, outputs[0], out=done)
-            begins = np.arange(0, max(1, weights.max()), turn)[:, None]
-            for work in np.minimum(np.maximum(weights - begins, 0), turn) * of_weight:
-                if self.band > 1 and len(turns) == _TURNS_AHEAD:
-                    np.maximum(done, turns[0][port], out=done)
-                done += work
-                turns.append(np.maximum.reduceat(done, firsts))
-            done += of_output
-            turns[-1] += of_output
-            outputs.append(float(done.max()))
-        return outputs[-1]
 
     def _turn_weights(self, wavelets: int) -> int:
         """Weights of a turn; a row with a port of its own has one turn of an output."""
@@ -226,3 +207,33 @@ class WeightStreams:
         controls = np.where(does_end, END_TASK << 16, _NO_TASK | _NOT_INTO_THE_CORE) | _ADVANCE
         controls[:, -1] += _RESET - _ADVANCE
         return controls.astype(np.uint32).ravel()
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _walked(
+    counts: Ints, of_weight: float, of_output: float, depth: int, turn: int, band: int
+) -> float:
+    """Cycles of :meth:`WeightStreams.row_cycles`, by turns of so many weights."""
+    num_rows, num_outputs = counts.shape
+    done = np.zeros(num_rows)
+    outputs = np.zeros(depth)
+    turns = np.zeros((_TURNS_AHEAD, (num_rows + band - 1) // band))
+    number = 0
+    for output in range(num_outputs):
+        waited_for = outputs[output % depth]
+        most = counts[:, output].max()
+        for begin in range(0, max(1, most), turn):
+            ends_output = begin + turn >= most
+            before = turns[number % _TURNS_AHEAD].copy()
+            for row in range(num_rows):
+                port = row // band
+                at = max(done[row], waited_for)
+                if band > 1:
+                    at = max(at, before[port])
+                weights = min(max(counts[row, output] - begin, 0), turn)
+                done[row] = at + weights * of_weight + of_output * ends_output
+                last = done[row] if row % band == 0 else turns[number % _TURNS_AHEAD, port]
+                turns[number % _TURNS_AHEAD, port] = max(last, done[row])
+            number += 1
+        outputs[output % depth] = done.max()
+    return float(outputs[(num_outputs - 1) % depth])
