@@ -26,6 +26,7 @@ from openwafer.sdk.kernels.operations import (
 )
 from openwafer.sdk.kernels.resting import Resting
 from openwafer.sdk.kernels.running import loop_cycles, registers_cycles
+from openwafer.sdk.kernels.trees import way_cycles
 
 _ZEROS: Final = Operation("fmovs", num_registers=1)
 _ONE_NUMBER: Final = Operation("fadds", turns=MEETS)
@@ -153,8 +154,8 @@ class AttentionCycles:
                 - _TURN_CYCLES
                 + chain_cycles(of_one("fmovs"), num_words, self.at_rest.arch)
             )
-        way = timing.hop_cycles + 2 * timing.ramp_cycles + 1
-        once = registers_cycles(self.at_rest.arch) + way + num_words
+        arch = self.at_rest.arch
+        once = registers_cycles(arch) + way_cycles(1, arch) + num_words
         return taken + _PASS_CYCLES + 1 + 2 * once
 
     @property

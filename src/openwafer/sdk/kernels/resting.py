@@ -30,6 +30,7 @@ from openwafer.sdk.kernels.trees import (
     broadcast_cycles,
     params_of,
     start_delay,
+    way_cycles,
 )
 
 _ROW_QUEUE: Final = 4
@@ -210,10 +211,11 @@ class Resting:
         timing = generation.timing
         pace = max(1, timing.arrival_cycles / generation.input_queue_words[_ROW_QUEUE])
         loaded = ready + DESCRIPTOR_CYCLES + registers_cycles(self.arch)
-        step, back = 2 * timing.ramp_cycles + 1, timing.hop_cycles * (columns - 1)
         senders = np.arange(1, columns)
         begins = loaded[1:] + timing.beat_cycles + timing.hop_cycles * senders
-        way = (step + timing.hop_cycles) * (columns - 1 - senders) + step + back
+        way = way_cycles(1, self.arch) * (columns - 1 - senders) + way_cycles(
+            columns - 1, self.arch
+        )
         first = max(int((begins + way).max()), int(loaded[0]))
         return round(first + pace * (num_words - 1) + timing.drain_cycles)
 

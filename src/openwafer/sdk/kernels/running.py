@@ -21,6 +21,7 @@ from openwafer.sdk.door.run import Run
 from openwafer.sdk.host import RuntimeOptions
 from openwafer.sdk.kernels.operands import check_array
 from openwafer.sdk.kernels.precision import Precision, precision_of
+from openwafer.sdk.kernels.trees import way_cycles
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 STRICT: Final = CompileOptions(
@@ -125,8 +126,7 @@ def registers_cycles(arch: Arch) -> int:
 
 def first_word_cycles(num_hops: int, arch: Arch) -> int:
     """From the instructions that make a message's descriptor to its first word, so far away."""
-    timing = GENERATIONS[arch].timing
-    return DESCRIPTOR_CYCLES + 2 * timing.ramp_cycles + 1 + timing.hop_cycles * num_hops
+    return DESCRIPTOR_CYCLES + way_cycles(num_hops, arch)
 
 
 def check_rectangle(rows: int, columns: int, arch: Arch) -> None:

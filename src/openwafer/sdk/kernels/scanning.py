@@ -34,7 +34,7 @@ from openwafer.sdk.kernels.running import (
     known_arch,
     transfer_cycles,
 )
-from openwafer.sdk.kernels.trees import start_delay
+from openwafer.sdk.kernels.trees import start_delay, way_cycles
 
 _SUM_CYCLES: Final = 16
 """Around an operation on an element of each chunk."""
@@ -119,7 +119,7 @@ class ScanPlan:
         """Of sums along rows and the last column, and back along rows."""
         timing = GENERATIONS[self.arch].timing
         # A row's sums end in the column that begins last; to it numbers come as if without a way.
-        taken, way = start_delay(self.columns, self.arch), 2 * timing.ramp_cycles + 1
+        taken, way = start_delay(self.columns, self.arch), way_cycles(0, self.arch)
         for num_pes, hop in ((self.columns, 0), (self.rows, timing.hop_cycles)):
             if num_pes > 1:
                 taken += transfer_cycles(_SCAN_CYCLES, self.arch) + way

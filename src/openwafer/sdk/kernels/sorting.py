@@ -27,6 +27,7 @@ from openwafer.sdk.kernels.running import (
     known_arch,
     transfer_cycles,
 )
+from openwafer.sdk.kernels.trees import way_cycles
 
 _MERGE_CYCLES: Final = 44
 """Of an element in a pass over the own values, beside its loop's turn, where two are compared."""
@@ -87,10 +88,10 @@ class SortPlan:
         num_empty = 1 if self.rows * self.columns <= 2 else 0
         taken = LOOK_CYCLES + _OTHER_CYCLES + timing.switch_cycles + self._merge_cycles
         taken += num_empty * (_EMPTY_CYCLES + timing.switch_cycles) + self._copy_cycles
-        way = transfer_cycles(BROADCAST_CYCLES, self.arch) + 2 * timing.ramp_cycles + 1
+        way = transfer_cycles(BROADCAST_CYCLES, self.arch) + way_cycles(1, self.arch)
         words = num // self.precision.in_wavelet
         kept = num * (_KEEP_CYCLES + timing.loop_cycles)
-        return taken + self._num_turns * (way + timing.hop_cycles + words + kept + _TURN_CYCLES)
+        return taken + self._num_turns * (way + words + kept + _TURN_CYCLES)
 
     @property
     def _copy_cycles(self) -> int:

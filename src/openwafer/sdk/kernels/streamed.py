@@ -35,7 +35,7 @@ from openwafer.sdk.kernels.running import (
     known_arch,
 )
 from openwafer.sdk.kernels.sparse_tiles import Dealing, Ints, canonical, deal, in_turns
-from openwafer.sdk.kernels.trees import start_delay
+from openwafer.sdk.kernels.trees import start_delay, way_cycles
 from openwafer.sdk.kernels.weight_streams import WeightStreams
 
 _COLOR: Final = 0
@@ -206,7 +206,7 @@ class StreamedPlan:
     def _end_cycles(self) -> int:
         """Behind the last output: its sum goes round, and the clock is looked at."""
         timing = GENERATIONS[self.arch].timing
-        step = 2 * timing.ramp_cycles + 1 + timing.hop_cycles * self.fold
+        step = way_cycles(self.fold, self.arch)
         summed = timing.load_latency + self.tokens + step * (self.parts - 1) + timing.task_cycles
         late = max(0, summed - _BEHIND_CYCLES - timing.switch_cycles) if self.parts > 1 else 0
         less = _LAST_CYCLES + self._reset_cycles + _LEFT_CYCLES

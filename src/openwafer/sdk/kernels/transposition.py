@@ -28,6 +28,7 @@ from openwafer.sdk.kernels.running import (
     known_arch,
     transfer_cycles,
 )
+from openwafer.sdk.kernels.trees import way_cycles
 
 _END_CYCLES: Final = 8
 """Of the instructions of the tasks behind the last word, beside the switch between them."""
@@ -84,7 +85,7 @@ class TransposePlan:
         if self.rows == self.columns == 1:
             return begin + self._alone_cycles
         length, hop = height * width, timing.hop_cycles
-        way = transfer_cycles(BROADCAST_CYCLES, self.arch) + 2 * timing.ramp_cycles + 1
+        way = transfer_cycles(BROADCAST_CYCLES, self.arch) + way_cycles(0, self.arch)
         from_west = min(self.rows - 1, self.columns)
         west = way + from_west * length + 2 * hop * (self.rows - 1)
         east = way + (self.columns - 1) * (length + 2 * hop)

@@ -341,9 +341,13 @@ def broadcast_cycles(rows: int, columns: int, num_words: int, arch: Arch) -> flo
     """Cycles of the published model for a broadcast from a corner to all PEs."""
     if rows * columns == 1:
         return 0
+    return num_words + way_cycles(rows + columns - 2, arch)
+
+
+def way_cycles(num_hops: int, arch: Arch) -> int:
+    """Of a word from one core to another, so many hops away."""
     timing = GENERATIONS[arch].timing
-    distance = timing.hop_cycles * (rows + columns - 2)
-    return num_words + distance + 2 * timing.ramp_cycles + 1
+    return 2 * timing.ramp_cycles + 1 + timing.hop_cycles * num_hops
 
 
 def start_delay(columns: int, arch: Arch) -> int:

@@ -133,15 +133,13 @@ class WeightStreams:
         """
         key = of_weight, of_output, depth, wavelets
         if key not in self._cycles:
-            turn = self._turn_weights(wavelets)
+            turn = self._turn_weights(wavelets, self.band)
             self._cycles[key] = _walked(self.counts, of_weight, of_output, depth, turn, self.band)
         return self._cycles[key]
 
-    def _turn_weights(self, wavelets: int) -> int:
-        """Weights of a turn; a row with a port of its own has one turn of an output."""
-        if self.band > 1:
-            return TURN_WAVELETS // wavelets
-        return max(1, int(self.counts.max()))
+    def _turn_weights(self, wavelets: int, num_rows: int) -> int:
+        """Weights of a turn of a port's rows; one with a port of its own has one of an output."""
+        return TURN_WAVELETS // wavelets if num_rows > 1 else max(1, int(self.counts.max()))
 
     def num_wavelets(self, of_weight: int) -> int:
         """Of the port by which most enter.
@@ -152,10 +150,9 @@ class WeightStreams:
         if of_weight not in self._wavelets:
             firsts, counts = np.arange(0, self.rows, self.band), self.counts
             rows = np.diff(firsts, append=self.rows)
-            turns = np.maximum(1, -(-counts // (TURN_WAVELETS // of_weight)))
-            most = np.maximum.reduceat(turns, firsts, axis=0).sum(axis=1)
-            # A row with a port of its own has one turn of an output.
-            controls = rows * np.where(rows > 1, most, self.num_outputs)
+            turn = np.repeat([self._turn_weights(of_weight, num) for num in rows], rows)
+            turns = np.maximum(1, -(-counts // turn[:, None]))
+            controls = rows * np.maximum.reduceat(turns, firsts, axis=0).sum(axis=1)
             weights = np.add.reduceat(counts.sum(axis=1), firsts)
             self._wavelets[of_weight] = int((weights * of_weight + controls).max())
         return self._wavelets[of_weight]
@@ -185,7 +182,7 @@ class WeightStreams:
         number, row = np.divmod(packet, self.rows)
         is_own = (row >= first) & (row < first + self.band)
         counts = self.counts[first : first + self.band].T
-        turn = TURN_WAVELETS // words.shape[1] if counts.shape[1] > 1 else max(1, counts.max())
+        turn = self._turn_weights(words.shape[1], counts.shape[1])
         # Of an output each row gets as many turns as the one that needs most of them.
         turns = np.maximum(1, -(-counts // turn))
         begin = np.cumsum(turns.max(axis=1)) - turns.max(axis=1)
