@@ -154,12 +154,12 @@ class Operations:
     def is_full(self, pe: int, queue: int, *, is_input: bool) -> bool:
         """Whether a queue has no room for another wavelet."""
         depth = self._state[w.G_DEPTHS + (0 if is_input else w.QUEUES) + queue]
-        return bool(self._num_waiting(pe, queue, is_input=is_input) >= depth)
+        number, _ = self._tables.queued(pe, queue, is_input=is_input)
+        return bool(number >= depth)
 
-    def _num_waiting(self, pe: int, queue: int, *, is_input: bool) -> int:
-        """Wavelets in a queue."""
-        word = int(self._tables.core[pe, w.C_IN if is_input else w.C_OUT])
-        return word >> (8 * queue + w.COUNT_SHIFT) & w.COUNT_MASK
+    def _is_empty(self, pe: int, queue: int) -> bool:
+        """Whether an input queue has no wavelet."""
+        return self._tables.queued(pe, queue, is_input=True)[0] == 0
 
     def _threads(self, pe: int) -> list[Thread]:
         """Operations of a PE that are not done."""
@@ -180,7 +180,7 @@ class Operations:
         for operand in job[w.J_OPERANDS :].reshape(-1, w.OPERAND_WORDS):
             kind, queue, color = (int(operand[k]) for k in (w.O_KIND, w.O_QUEUE, w.O_COLOR))
             of_color = f" (color {color})" if color < w.COLORS else self._color_of(pe, queue)
-            if kind == w.FABIN and self._num_waiting(pe, queue, is_input=True) == 0:
+            if kind == w.FABIN and self._is_empty(pe, queue):
                 reasons.append(f"waits for wavelets in input queue {queue}{of_color}")
             if kind == w.FABOUT and self.is_full(pe, queue, is_input=False):
                 reasons.append(f"finds output queue {queue} full{of_color}")
@@ -202,7 +202,7 @@ class Operations:
         """Colors of the empty input queues that an operation takes from."""
         for operand in job[w.J_OPERANDS :].reshape(-1, w.OPERAND_WORDS):
             kind, queue, color = (int(operand[k]) for k in (w.O_KIND, w.O_QUEUE, w.O_COLOR))
-            if kind == w.FABIN and self._num_waiting(pe, queue, is_input=True) == 0:
+            if kind == w.FABIN and self._is_empty(pe, queue):
                 yield from [color] if color < w.COLORS else self._colors_of(pe, queue)
 
     def _source(self, pe: int, color: int) -> Iterator[str]:

@@ -95,8 +95,7 @@ def _queues(tables: Tables, depths: Sequence[int], pe: int) -> Iterator[str]:
     out_color = tables.processor[pe, w.P_OUT_COLOR : w.P_OUT_COLOR + 1].view("u1")
     for number in range(2 * w.QUEUES):
         is_input, queue = number < w.QUEUES, number % w.QUEUES
-        word = int(core[w.C_IN if is_input else w.C_OUT]) >> (8 * queue)
-        num = word >> w.COUNT_SHIFT & w.COUNT_MASK
+        num, head = tables.queued(pe, queue, is_input=is_input)
         if is_input:
             colors = [color for color in range(w.COLORS) if of_color[color] == queue + 1]
         else:
@@ -104,7 +103,7 @@ def _queues(tables: Tables, depths: Sequence[int], pe: int) -> Iterator[str]:
         if not colors and not num:
             continue
         slots = tables.queue[number, pe].reshape(-1, w.SLOT_WORDS)[:, 0]
-        held = [int(slots[(word + k) % w.QUEUE_SLOTS]) for k in range(num)]
+        held = [int(slots[(head + k) % w.QUEUE_SLOTS]) for k in range(num)]
         # Outputs of WSE-2 have no color of their own; their wavelets do.
         colors = colors or sorted({one >> w.COLOR_SHIFT & 31 for one in held})
         of = f"{'input' if is_input else 'output'} queue {queue} of color"

@@ -133,6 +133,11 @@ class Tables:
         self.unwritten = self.view("unwritten")
         self.memory: NDArray[np.uint16] = self.view("memory").view(np.uint16)
 
+    def queued(self, pe: int, queue: int, *, is_input: bool) -> tuple[int, int]:
+        """Wavelets in a queue of a PE, and the slot of the first one."""
+        word = int(self.core[pe, w.C_IN if is_input else w.C_OUT]) >> (8 * queue)
+        return word >> w.COUNT_SHIFT & w.COUNT_MASK, word % w.QUEUE_SLOTS
+
     def view(self, name: str) -> Array:
         """The rows of a region that there are PEs for, or all."""
         region, num_pes = w.SHARED[name], int(self._state[w.G_NUM_PES])

@@ -63,12 +63,11 @@ def _activated_without_task(image: Image, mailbox: Array) -> Iterator[str]:
 
 def _first(tables: Tables, pe: int, queue: int, *, is_input: bool) -> tuple[int, int] | None:
     """Number of wavelets in a queue and the first one's color; None when it is empty."""
-    word = int(tables.core[pe, w.C_IN if is_input else w.C_OUT]) >> (8 * queue)
-    number = (word >> w.COUNT_SHIFT) & w.COUNT_MASK
+    number, head = tables.queued(pe, queue, is_input=is_input)
     if number == 0:
         return None
     row = tables.queue[queue if is_input else w.QUEUES + queue, pe]
-    wavelet = int(row[word % w.QUEUE_SLOTS * w.SLOT_WORDS])
+    wavelet = int(row[head * w.SLOT_WORDS])
     return number, (wavelet >> w.COLOR_SHIFT) & 31
 
 
