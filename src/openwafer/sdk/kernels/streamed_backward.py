@@ -38,8 +38,10 @@ _SUM_WORDS: Final = 2
 """Of memory, of a sum of f32."""
 _BEGIN_CYCLES: Final = 84
 """Of the launched function of a delta pass from its look at the clock on, beside its zeros."""
+_WIDENED_CYCLES: Final = 3
+"""More of it where sums are wider than what is given."""
 _ASKING_CYCLES: Final = 69
-"""The same of a gradient pass."""
+"""The same as the first, of a gradient pass."""
 _TURN_CYCLES: Final = (13, 17)
 """Of a PE whose turn it is to send: where it is the first one, and where it hears of it."""
 _ARRIVED_CYCLES: Final = 54
@@ -148,7 +150,7 @@ def delta_cycles(plan: StreamedPlan) -> int:
         # Sums of two a beat are updated in place.
         scaling = Operation("fmachs", num_registers=1, turns=MEETS)
     zeros = zeros_cycles(plan.features * plan.tokens, Precision.F32, plan.arch)
-    begin = _BEGIN_CYCLES + zeros + (3 if plan.precision.is_widened else 0)
+    begin = _BEGIN_CYCLES + zeros + (_WIDENED_CYCLES if plan.precision.is_widened else 0)
     of_weight = plan.task_cycles(scaling)
     beats = scaling.cycles(plan.tokens, plan.arch)
     taken = begin + plan.pass_cycles(of_weight, 0)
