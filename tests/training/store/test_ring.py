@@ -14,6 +14,7 @@ def filled_part(ring: Ring, name: str, num_pages: int = 1) -> PartState:
     part = PartState(name, Part.WEIGHTS, Tier.DISK, num_pages * PAGE, (0, 0))
     part.buffer = ring.take(part.num_bytes)
     part.is_loaded = True
+    ring.note_use(part)
     ring.keep_idle(part)
     return part
 
@@ -39,11 +40,11 @@ def test_idle_parts_that_the_same_loan_asks_for_are_no_room() -> None:
     assert not ring.has_room(3 * PAGE, [part])
 
 
-def test_the_longest_idle_part_goes_first() -> None:
+def test_the_part_used_longest_ago_goes_first() -> None:
     ring = Ring(3 * PAGE)
     parts = [filled_part(ring, name) for name in "abc"]
-    ring.claim(parts[0])
-    ring.keep_idle(parts[0])
+    for part in (parts[1], parts[0], parts[2]):
+        ring.note_use(part)
     ring.take(PAGE)
     assert [part.is_loaded for part in parts] == [True, False, True]
 

@@ -279,21 +279,15 @@ class Lending:
             return True
         if not self._ring.has_room(part.num_bytes, kept=self._kept):
             return False
-        self._keep_foreseen()
+        # They give way behind all else that is idle, what is wanted last first: were the first to
+        # go, its read would send the next away, and so on to the last.
+        for wanted in (part, *reversed(self._kept)):
+            self._ring.note_use(wanted)
         part.buffer = self._ring.take(part.num_bytes)
         self.load(part)
         if part.is_evictable:
             self._ring.keep_idle(part)
         return True
-
-    def _keep_foreseen(self) -> None:
-        """Let what is foreseen give way behind all else that is idle, what is wanted last first.
-
-        Were the first to go, its read would send the next away, and so on to the last.
-        """
-        for kept in reversed(self._kept):
-            if kept.is_evictable and kept.buffer is not None:
-                self._ring.keep_idle(kept)
 
     def _grant_parts(self, loan: Loan) -> None:
         # Hits first: making room for the others would drop them. Then the largest that fits.
@@ -320,6 +314,7 @@ class Lending:
     def _take_back(self, loan: Loan, part: PartState) -> None:
         part.num_loans -= 1
         if not part.is_resident:
+            self._ring.note_use(part)
             self._lent[part].remove(loan)
             if not part.num_loans:
                 del self._lent[part]
@@ -361,8 +356,6 @@ class Lending:
         elif part.is_evictable and part.buffer is not None:
             if part.is_loaded:
                 self._ring.keep_idle(part)
-                if part in self._kept:
-                    self._keep_foreseen()
             else:
                 self._ring.drop(part)
         if self._waiting or self._foreseen:

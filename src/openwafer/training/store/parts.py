@@ -12,11 +12,13 @@ borrowed after it may change a part only once the part's bytes of the commit are
 import json
 import threading
 import time
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 from types import TracebackType
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 
@@ -205,6 +207,8 @@ class PartState:
         self.num_owed = 0
         self.is_dirty = False
         self.is_writing = False
+        # Place in the order in which parts of the ring were used; those with lower ones go first.
+        self.last_use = 0
 
     def __str__(self) -> str:
         return f"the {self.part} of record {self.record!r}"
@@ -237,6 +241,9 @@ class PartState:
         return self.buffer
 
 
+_LAST_USE: Final = attrgetter("last_use")
+
+
 class Ring:
     """At most `num_bytes` of buffers: lent, idle (clean, still holding their part), or spare."""
 
@@ -245,13 +252,15 @@ class Ring:
         self.mapped_bytes = 0
         self._spare: list[HostBuffer] = []
         self._spare_pages = SparePages()
-        self._idle: dict[PartState, None] = {}
+        # By their last use, which no two have in common.
+        self._idle: list[PartState] = []
         self._idle_bytes = 0
+        self._num_uses = 0
 
     def has_room(self, num_bytes: int, kept: Iterable[PartState]) -> bool:
         """Whether so many bytes can be had while the buffers of `kept` stay."""
         reusable_bytes = self._idle_bytes
-        reusable_bytes -= sum(part.num_bytes for part in set(kept) if part in self._idle)
+        reusable_bytes -= sum(part.num_bytes for part in set(kept) if self._is_idle(part))
         reusable_bytes += sum(buffer.num_bytes for buffer in self._spare)
         reusable_bytes += self._spare_pages.num_bytes
         return num_bytes <= self.num_bytes - self.mapped_bytes + reusable_bytes
@@ -270,7 +279,7 @@ class Ring:
                 self._spare_pages.add(buffer)
                 self.mapped_bytes -= buffer.num_bytes - buffer.num_huge_bytes
             else:
-                self.drop(next(iter(self._idle)))
+                self.drop(self._idle[0])
 
     def _new_buffer(self, num_bytes: int) -> HostBuffer:
         buffer = HostBuffer(num_bytes)
@@ -280,16 +289,32 @@ class Ring:
         return buffer
 
     def keep_idle(self, part: PartState) -> None:
-        """Keep a clean part until its space is needed, the longest idle going first."""
+        """Keep a clean part until its space is needed, the one used longest ago going first."""
         self.claim(part)
-        self._idle[part] = None
+        insort(self._idle, part, key=_LAST_USE)
         self._idle_bytes += part.num_bytes
+
+    def note_use(self, part: PartState) -> None:
+        """A part is used now."""
+        is_idle = self._is_idle(part)
+        self.claim(part)
+        self._num_uses += 1
+        part.last_use = self._num_uses
+        if is_idle:
+            self.keep_idle(part)
 
     def claim(self, part: PartState) -> None:
         """Take a part that is about to be lent out of the idle ones."""
-        if part in self._idle:
-            del self._idle[part]
+        if self._is_idle(part):
+            del self._idle[self._place_of(part)]
             self._idle_bytes -= part.num_bytes
+
+    def _is_idle(self, part: PartState) -> bool:
+        place = self._place_of(part)
+        return place < len(self._idle) and self._idle[place] is part
+
+    def _place_of(self, part: PartState) -> int:
+        return bisect_left(self._idle, part.last_use, key=_LAST_USE)
 
     def drop(self, part: PartState) -> None:
         """Forget a part's bytes; its buffer becomes spare."""

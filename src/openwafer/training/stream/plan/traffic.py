@@ -19,8 +19,8 @@ NOTHING: Final = frozenset[Part]()
 class RingForecast:
     """The parts on disk that were used last, as many as the ring has room for.
 
-    What is lent or waits for its write was used last, too, so the order of uses alone decides what
-    is still there, however fast the disk and the device are.
+    What is lent was used last, too, so the order of uses alone decides what is still there, as long
+    as writes keep pace: what waits for its write stays, and what was used since makes way for it.
 
     Args:
         layouts, tiers: the records and where their parts live.
