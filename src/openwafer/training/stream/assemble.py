@@ -602,10 +602,8 @@ def execute(
             execution.adopt(plan)
             watch.hold_to(planned.contract_by(plan))
 
-        # Of several systems, one plans for graphs that others have.
-        move = watch.move_graphs if replicas is None else None
         backend = planned.device.backend
-        watch.admit = Admission(copied, planned.request, planned.plan, backend, adopt, move)
+        watch.admit = Admission(copied, planned.request, planned.plan, backend, adopt)
     return execution
 
 

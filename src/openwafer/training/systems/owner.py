@@ -20,6 +20,7 @@ from openwafer.training.step import kept_norms
 from openwafer.training.store.layout import Part, RecordLayout, flat
 from openwafer.training.store.record_access import LentParts, Records
 from openwafer.training.stream.execute.execution import StreamedExecution
+from openwafer.training.stream.execute.pass_watch import Graph
 from openwafer.training.stream.link.updates import StepRules, UpdateCounts
 from openwafer.training.stream.stages.stage_execution import StageExecution
 from openwafer.training.systems.control import Control
@@ -153,7 +154,7 @@ class LoopOwner(Owner):
 
     def __init__(self, execution: StreamedExecution, group: Group) -> None:
         super().__init__(execution, group)
-        self._link = execution.link
+        self._link, self._watch = execution.link, execution.executor.watch
 
     def lend(self, record: str, part: Part, name: str) -> None:
         """Send an array of a record."""
@@ -170,6 +171,10 @@ class LoopOwner(Owner):
             self._execution.settle()
         with self._link.lent(record, part, changes=True) as loan, torch.no_grad():
             loan.tensor(name, part).copy_(values)
+
+    def move_graphs(self) -> Sequence[Graph]:
+        """Move graphs of earlier forwards to host memory, and say what they still hold."""
+        return self._watch.move_graphs()
 
     def count(self, num_updates: Mapping[str, int]) -> None:
         """Note that parameters have other states, with so many updates."""

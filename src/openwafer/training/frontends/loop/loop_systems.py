@@ -47,7 +47,7 @@ from openwafer.training.stream.replicas.replica_link import Replicas
 from openwafer.training.stream.step_plan import StepPlan
 from openwafer.training.stream.stream_options import PlanInput, StreamOptions
 from openwafer.training.systems.control import Control
-from openwafer.training.systems.owner import Owners
+from openwafer.training.systems.owner import LoopOwner, Owners
 from openwafer.training.torch_private import PrefixStore, default_store, graph_task_id
 
 ALL: Final = "all"
@@ -350,7 +350,8 @@ class LoopSystems:
                 call = _Call(kind, args, kwargs, living or ())
                 self._make_room(executor, plan, call, lacking)
             elif living is not None and executor.watch.admit is not None:
-                executor.watch.admit(kind, args, kwargs, living)
+                move = executor.watch.move_graphs
+                executor.watch.admit(kind, args, kwargs, living, move)
 
         executor.watch.agree = agree
 
@@ -387,7 +388,27 @@ class LoopSystems:
         if plan is None:
             follow(self.control.share(), executor)
         else:
-            self.control.share(partial(_admitted, executor.watch, plan, calls))
+            self.control.share(partial(self._admitted, executor.watch, plan, calls))
+
+    def _admitted(
+        self, watch: PassWatch, plan: Callable[[], StepPlan], calls: Mapping[int, _Call]
+    ) -> StepContract:
+        """The plan that has room for calls of several systems."""
+        assert watch.admit is not None
+        for rank, call in calls.items():
+            is_own = rank == FIRST_RANK
+            watch.admit(*call, watch.move_graphs if is_own else partial(self._move_graphs, rank))
+        for call in calls.values():
+            if not any(call.kind.fits_in(known) for known in watch.planned):
+                # Room for another system's call was made at the cost of this one.
+                raise larger_than_planned(call.kind, watch.planned)
+        return watch.contract(plan().without_predictions())
+
+    def _move_graphs(self, rank: int) -> Sequence[Graph]:
+        """Have another system move its graphs to host memory; what they still hold there."""
+        self.control.ask(LoopOwner.move_graphs, rank)
+        left: Sequence[Graph] = self.control.answer_of(rank)
+        return left
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -542,22 +563,6 @@ def refuse_other_gradient(name: str, gradient: torch.Tensor | None) -> None:
             "their parameter store",
             help="write to the gradient that is there: parameter.grad.copy_(value)",
         )
-
-
-def _admitted(
-    watch: PassWatch, plan: Callable[[], StepPlan], calls: Mapping[int, object]
-) -> StepContract:
-    """The plan that has room for calls of several systems."""
-    assert watch.admit is not None
-    for call in calls.values():
-        assert isinstance(call, _Call)
-        watch.admit(*call)
-    for call in calls.values():
-        assert isinstance(call, _Call)
-        if not any(call.kind.fits_in(known) for known in watch.planned):
-            # Room for another system's call was made at the cost of this one.
-            raise larger_than_planned(call.kind, watch.planned)
-    return watch.contract(plan().without_predictions())
 
 
 def _described(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:

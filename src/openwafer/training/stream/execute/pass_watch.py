@@ -207,7 +207,9 @@ class StepContract:
         return self.shares[rank] if rank < len(self.shares) else nothing
 
 
-Admit: TypeAlias = Callable[[CallKind, Any, Any, Sequence[Graph]], None]
+MoveGraphs: TypeAlias = Callable[[], Sequence[Graph]]
+"""Moves graphs of earlier calls to host memory, and says what they still hold on the device."""
+Admit: TypeAlias = Callable[[CallKind, Any, Any, Sequence[Graph], MoveGraphs], None]
 """Makes room for a call beside the graphs of earlier ones, or refuses it."""
 Agree: TypeAlias = Callable[[CallKind, Any, Any, Sequence[Graph] | None], None]
 """Lets all systems begin a call, given those graphs, or ``None`` where there is room for it."""
@@ -288,7 +290,7 @@ class PassWatch:
         if self.agree is not None:
             self.agree(kind, args, kwargs, living if lacks_room else None)
         elif self.admit is not None and lacks_room:
-            self.admit(kind, args, kwargs, living)
+            self.admit(kind, args, kwargs, living, self.move_graphs)
         return kind
 
     def _note_living(self) -> None:

@@ -16,7 +16,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from openwafer.diagnostics import OpenwaferError, error
 from openwafer.training.plan_record import Mode
 from openwafer.training.stream.device.layer_backend import LayerBackend, stand_in_loss
-from openwafer.training.stream.execute.pass_watch import CallKind, Graph, are_planned
+from openwafer.training.stream.execute.pass_watch import CallKind, Graph, MoveGraphs, are_planned
 from openwafer.training.stream.plan.search import (
     PlanRequest,
     Shortfall,
@@ -40,8 +40,6 @@ class Admission:
         plan: what was planned; other plans are over the same records.
         backend: computes layers, and tries each kind of call before it is computed.
         adopt: lets the executor walk another plan.
-        move_graphs: moves graphs of earlier calls to host memory, and says what they still hold on
-            the device; ``None`` where nobody can.
     """
 
     def __init__(
@@ -51,31 +49,35 @@ class Admission:
         plan: StreamPlan,
         backend: LayerBackend,
         adopt: Adopt,
-        move_graphs: Callable[[], Sequence[Graph]] | None,
     ) -> None:
         self._model = model
         self._request = request
         self._plan = plan
         self._backend = backend
         self._adopt = adopt
-        self._move_graphs = move_graphs
         self._found: dict[tuple[CallKind, tuple[Graph, ...]], StreamPlan | Shortfall] = {}
 
     def __call__(
-        self, kind: CallKind, args: Any, kwargs: Mapping[str, Any], living: Sequence[Graph]
+        self,
+        kind: CallKind,
+        args: Any,
+        kwargs: Mapping[str, Any],
+        living: Sequence[Graph],
+        move_graphs: MoveGraphs,
     ) -> None:
         """Adopt a plan that has room for a call.
 
         Args:
             kind, args, kwargs: the call.
             living: graphs of earlier calls.
+            move_graphs: where there is no room beside them.
 
         Raises:
             OpenwaferError: ``batch-larger-than-planned``, or what the backend has no room for.
         """
         found = self._beside(living, kind, (args, kwargs))
-        if isinstance(found, Shortfall) and living and self._move_graphs is not None:
-            living = self._move_graphs()
+        if isinstance(found, Shortfall) and living:
+            living = move_graphs()
             found = self._beside(living, kind, (args, kwargs))
         if isinstance(found, Shortfall):
             raise self._refusal(kind, found, sum(graph.num_bytes for graph in living))
