@@ -23,11 +23,12 @@ class Chain(nn.Module):
         torch.manual_seed(0)
         linear = [nn.Linear(SIZE, SIZE) for _ in range(6)]
         layers = (nn.Sequential(one, nn.GELU(), nn.SiLU(), nn.Tanh()) for one in linear)
-        self.layers = nn.Sequential(*layers)
+        self.layers = nn.ModuleList(layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.layers(x)
-        return out.pow(2).mean()
+        for layer in self.layers:
+            x = layer(x)
+        return x.pow(2).mean()
 
 
 def backward(model: nn.Module, num_rows: int) -> None:
