@@ -125,7 +125,8 @@ def test_a_rank_that_goes_another_way_is_told_both_records(sent: str, wrong: str
         has_told.set()
         return told
 
-    told = on_ranks(2, run, timeout=3.0)[1]
+    # Rank 0 waits when the other has told.
+    told = on_ranks(2, run, {0: 0.5})[1]
     assert f"[ranks-differ]: rank 1 on host 'host-1' expects '{wrong}' as broadcast 0" in told
     assert f"host 'host-0' sends '{sent}' as broadcast 0, of {NUM_BYTES[sent]:,} bytes" in told
 

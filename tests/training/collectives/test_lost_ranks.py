@@ -3,6 +3,7 @@
 import re
 import socket
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -12,10 +13,10 @@ from torch._C._distributed_c10d import HashStore
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.broadcasts import LABEL_TAG, SMALL_BYTES, Broadcasts
-from openwafer.training.collectives.group import Group
+from openwafer.training.collectives.group import KEY, FirstLoss, Group, Loss
 from openwafer.training.collectives.joining import Meeting
 from openwafer.training.collectives.ordered_sums import OrderedSums
-from tests.training.collectives.ranks import TIMEOUT_SECONDS, on_ranks
+from tests.training.collectives.ranks import PATIENT, TIMEOUT_SECONDS, on_ranks
 
 LIKES = {"layers.0": {"weight": torch.empty(64, 64, device="meta")}}
 
@@ -34,7 +35,7 @@ def one_pass(group: Group) -> str:
     return ""
 
 
-def told_to(here: int, size: int, lost: int | None, timeout: float = TIMEOUT_SECONDS) -> str:
+def told_to(here: int, size: int, lost: int | None) -> str:
     """What one of the ranks is told while one has ended and the others are silent."""
     has_told = threading.Event()
 
@@ -48,7 +49,7 @@ def told_to(here: int, size: int, lost: int | None, timeout: float = TIMEOUT_SEC
         has_told.set()
         return told
 
-    return on_ranks(size, run, timeout)[here]
+    return on_ranks(size, run, {here: 0.5} if lost is None else PATIENT)[here]
 
 
 @pytest.mark.parametrize(
@@ -66,39 +67,67 @@ def test_a_rank_that_has_ended_is_named_with_what_it_owed(lost: int, here: int, 
     assert re.search(r"says: .*Connection (closed|reset) by peer.*\n  = help", told)
 
 
-def told_down_a_chain(
-    store: HashStore, are_joined: threading.Barrier, timeout: float, rank: int
-) -> str:
-    """What a rank is told that waits for the next one, where the last one ends or says nothing."""
-    (group,) = Meeting(store, rank, 3, timeout).groups(["chain"])
-    are_joined.wait()
-    try:
-        if rank < group.size - 1:
-            group.receive(torch.empty(1), rank + 1, 0, "a number").wait()
-    except OpenwaferError as told:
-        return str(told)
-    finally:
-        if timeout < TIMEOUT_SECONDS:
-            are_joined.wait()
-    return ""
+class Chain:
+    """Three ranks, each of which waits for the next one; the last one ends or says nothing.
+
+    Where it says nothing, rank 0 waits from when rank 1 has told that.
+
+    Args:
+        limit: how many seconds ranks wait for a message.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self._is_silent = limit < TIMEOUT_SECONDS
+        self._store, self._limit = HashStore(), limit
+        self._last_has_told = threading.Event()
+        self._end = threading.Barrier(3, timeout=TIMEOUT_SECONDS)
+
+    def told(self, rank: int) -> str:
+        """What a rank is told."""
+        meeting = Meeting(self._store, rank, 3, TIMEOUT_SECONDS)
+        (group,) = meeting.groups(["chain"])
+        self._end.wait()
+        group.timeout_seconds = self._limit
+        if rank == 0 and self._is_silent:
+            self._last_has_told.wait()
+        try:
+            if rank < group.size - 1:
+                group.receive(torch.empty(1), rank + 1, 0, "a number").wait()
+        except OpenwaferError as told:
+            return str(told)
+        finally:
+            if rank == 1:
+                self._last_has_told.set()
+            if self._is_silent:
+                self._end.wait()
+        return ""
 
 
-@pytest.mark.parametrize("timeout", [TIMEOUT_SECONDS, 1.0], ids=["ends", "is silent"])
+@pytest.mark.parametrize("limit", [TIMEOUT_SECONDS, 0.5], ids=["ends", "is silent"])
 def test_who_loses_a_rank_that_has_lost_another_names_that_one_in_the_first_line(
-    timeout: float,
+    limit: float,
 ) -> None:
-    are_joined = threading.Barrier(3, timeout=TIMEOUT_SECONDS)
     with ThreadPoolExecutor(3) as threads:
-        run = partial(told_down_a_chain, HashStore(), are_joined, timeout)
-        told = list(threads.map(run, range(3)))
+        told = list(threads.map(Chain(limit).told, range(3)))
     host = re.escape(repr(socket.gethostname()))
-    first = rf"rank 1 on host {host} waited \d\.\d s for rank 2 on host {host} to send a number\n"
+    first = rf"rank 1 on host {host} waited \d+\.\d s for rank 2 on host {host} to send a number\n"
     assert re.match(rf"error\[rank-lost\]: {first}", told[1]), told
     other = rf"for rank 1 on host {host} to send a number; rank 2 on host {host} was lost first\n"
     assert re.search(rf"{other}.*\n.*note: {first}.*see what rank 2", told[0]), told
 
 
-def lost_mid_relay(here: int, lost: int, timeout: float) -> str:
+def test_who_has_lost_a_rank_that_waits_for_another_hears_of_its_loss_later() -> None:
+    store = HashStore()
+    own, later = Loss("rank 1", "rank 1 says nothing"), Loss("rank 0", "rank 0 says nothing")
+    with ThreadPoolExecutor(1) as threads:
+        after = partial(FirstLoss(store).after, patience_seconds=TIMEOUT_SECONDS)
+        first = threads.submit(after, "rank 0", own)
+        store.wait([f"{KEY}/rank 0"])
+        FirstLoss(store).after("rank 1", later)
+        assert first.result() == later
+
+
+def lost_mid_relay(here: int, lost: int, limits: Mapping[int, float] = PATIENT) -> str:
     """What a rank is told when another has taken part of a record and does not pass it on."""
     has_told = threading.Event()
 
@@ -107,14 +136,14 @@ def lost_mid_relay(here: int, lost: int, timeout: float) -> str:
             label, half = torch.zeros(3, dtype=torch.int64), torch.empty(1 << 20).byte()
             group.receive(label, 0, LABEL_TAG, "a label").wait()
             group.receive(half, lost - 1, 0, "half of it").wait()
-            return "" if timeout == TIMEOUT_SECONDS else str(has_told.wait())
+            return str(has_told.wait()) if limits else ""
         told = told_of_a_record(group)
         if group.rank == here:
             has_told.set()
         has_told.wait()
         return told
 
-    return on_ranks(4, run, timeout)[here]
+    return on_ranks(4, run, limits)[here]
 
 
 def told_of_a_record(group: Group, num_bytes: int = 1 << 22) -> str:
@@ -136,7 +165,7 @@ def told_of_a_record(group: Group, num_bytes: int = 1 << 22) -> str:
     ],
 )
 def test_a_rank_that_is_lost_mid_relay_is_named(here: int, what: str) -> None:
-    told = lost_mid_relay(here, 2, TIMEOUT_SECONDS)
+    told = lost_mid_relay(here, 2)
     assert f"[rank-lost]: rank {here} on host 'host-{here}' waited" in told
     assert "for rank 2 on" in told
     assert what in told
@@ -183,10 +212,10 @@ def test_a_rank_that_has_ended_before_a_long_record_is_named_by_who_sees_it_firs
 
 
 def test_a_relay_waits_no_longer_than_the_limit() -> None:
-    assert "Timed out waiting" in lost_mid_relay(3, 2, timeout=2.0)
+    assert "Timed out waiting" in lost_mid_relay(3, 2, {3: 0.5})
 
 
 def test_a_rank_that_says_nothing_is_waited_for_no_longer_than_the_limit() -> None:
-    told = told_to(1, size=2, lost=None, timeout=0.5)
+    told = told_to(1, size=2, lost=None)
     assert "for rank 0 on host 'host-0' to send the next gradients" in told
     assert "Timed out waiting 500ms" in told

@@ -8,7 +8,7 @@ import torch
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.exchange import Asked, RowCall, RowExchange, Width
 from openwafer.training.collectives.group import Group
-from tests.training.collectives.ranks import TIMEOUT_SECONDS, on_ranks
+from tests.training.collectives.ranks import PATIENT, on_ranks
 
 WIDTH = Width(4, 4, torch.float32)
 
@@ -69,7 +69,7 @@ def test_one_rank_gets_what_all_have() -> None:
     assert on_ranks(3, run) == [[], [1, 2, 2, 3, 3, 3], []]
 
 
-def told_to_the_first(timeout: float, *, is_lost: bool) -> str:
+def told_to_the_first(*, is_lost: bool) -> str:
     """What a rank is told that asks one which has ended, or says nothing."""
     has_told = threading.Event()
 
@@ -86,12 +86,12 @@ def told_to_the_first(timeout: float, *, is_lost: bool) -> str:
             has_told.set()
         return ""
 
-    return on_ranks(2, run, timeout)[0]
+    return on_ranks(2, run, PATIENT if is_lost else {0: 0.5})[0]
 
 
-@pytest.mark.parametrize(("is_lost", "timeout"), [(True, TIMEOUT_SECONDS), (False, 0.5)])
-def test_a_rank_that_does_not_answer_is_named(is_lost: bool, timeout: float) -> None:
-    told = told_to_the_first(timeout, is_lost=is_lost)
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_rank_that_does_not_answer_is_named(is_lost: bool) -> None:
+    told = told_to_the_first(is_lost=is_lost)
     assert told.startswith("error[rank-lost]: rank 0 on host 'host-0' waited ")
     assert "for rank 1 on host 'host-1' to " in told
     assert "what its experts make" in told or "a call of its experts" in told

@@ -2,16 +2,20 @@
 
 import re
 import threading
-import time
+from collections.abc import Callable
+from concurrent.futures import Future
 
 import pytest
+import torch
 
 from openwafer.diagnostics import OpenwaferError
 from openwafer.training.collectives.group import FIRST_RANK, Group
-from openwafer.training.systems.control import Control
-from tests.training.collectives.ranks import on_ranks
+from openwafer.training.systems.control import FRAME_BYTES, FRAME_TAG, Control
+from tests.training.collectives.ranks import TIMEOUT_SECONDS, on_ranks
+from tests.training.store.example_records import poll
 
-LIMIT_SECONDS = 1.0
+LIMIT_SECONDS = 0.5
+TICK_SECONDS = 0.05
 STEP = "the signal STEP"
 
 
@@ -93,61 +97,89 @@ def test_words_of_any_length_come_whole(size: int) -> None:
 
 
 def test_a_rank_that_stands_elsewhere_is_named() -> None:
-    def run(group: Group) -> None:
-        control = Control(group, asked_note="a barrier keeps it from that")
-        if group.rank == FIRST_RANK:
-            control.ask("first", 1)
-            control.deliver(1)
-        time.sleep(1.5 * LIMIT_SECONDS)
+    has_told = threading.Event()
 
-    with pytest.raises(OpenwaferError) as found:
-        on_ranks(2, run, LIMIT_SECONDS)
-    assert "s for rank 1 on host" in str(found.value)
-    assert "to take what it is asked for" in str(found.value)
-    assert "a barrier keeps it from that" in str(found.value)
+    def run(group: Group) -> str:
+        if group.rank != FIRST_RANK:
+            return str(has_told.wait(TIMEOUT_SECONDS))
+        control = Control(group, asked_note="a barrier keeps it from that")
+        control.ask("first", 1)
+        return told_by(lambda: control.deliver(1), has_told)
+
+    told = on_ranks(2, run, {FIRST_RANK: LIMIT_SECONDS})[FIRST_RANK]
+    assert "s for rank 1 on host" in told
+    assert "to take what it is asked for" in told
+    assert "a barrier keeps it from that" in told
+
+
+def told_by(call: Callable[[], object], has_told: threading.Event) -> str:
+    """What a rank is told by a call; then an event is set."""
+    try:
+        call()
+    except OpenwaferError as told:
+        return str(told)
+    finally:
+        has_told.set()
+    return ""
+
+
+def hears_words(listener: Group) -> bool:
+    """Whether a rank that listens takes two words of rank 0 and goes on listening."""
+    return poll(lambda: listener.traffic.received_bytes >= 3 * FRAME_BYTES)
 
 
 def test_rank_0_is_waited_for_while_it_works_for_all() -> None:
+    listener: Future[Group] = Future()
+
     def run(group: Group) -> object:
-        def make() -> str:
-            time.sleep(1.5 * LIMIT_SECONDS)
-            return "made"
+        control = Control(group, tick_seconds=TICK_SECONDS)
+        if group.rank != FIRST_RANK:
+            listener.set_result(group)
+        return control.share(lambda: hears_words(listener.result()))
 
-        control = Control(group, tick_seconds=LIMIT_SECONDS / 5)
-        return control.share(make)
-
-    assert on_ranks(2, run, LIMIT_SECONDS) == ["made"] * 2
+    assert on_ranks(2, run) == [True, True]
 
 
 def test_rank_0_is_waited_for_while_it_waits_for_another_rank() -> None:
-    def run(group: Group) -> list[bool]:
-        control = Control(group, tick_seconds=LIMIT_SECONDS / 10)
-        # Rank 2 comes too late for rank 1, and in time for rank 0.
-        time.sleep((0.4 * LIMIT_SECONDS, 0.0, 1.2 * LIMIT_SECONDS)[group.rank])
-        return control.reach("a line")
+    listener: Future[Group] = Future()
 
-    assert on_ranks(3, run, LIMIT_SECONDS) == [[False] * 3] * 3
+    def run(group: Group) -> tuple[bool, list[bool]]:
+        control = Control(group, tick_seconds=TICK_SECONDS)
+        if group.rank == 1:
+            listener.set_result(group)
+        is_heard = group.rank < 2 or hears_words(listener.result())
+        return is_heard, control.reach("a line")
+
+    assert on_ranks(3, run) == [(True, [False] * 3)] * 3
 
 
 def test_a_rank_that_is_late_in_taking_that_rank_0_is_there_is_not_lost() -> None:
+    have_left = threading.Event()
+
     def run(group: Group) -> list[bool]:
-        control = Control(group, tick_seconds=LIMIT_SECONDS / 10)
-        with control.waited_for():
-            time.sleep(1.5 * LIMIT_SECONDS)
+        control = Control(group)
+        if group.rank == FIRST_RANK:
+            for _ in range(3):
+                control.presence.tell()
+            have_left.set()
+        have_left.wait(TIMEOUT_SECONDS)
         return control.reach("a line")
 
-    assert on_ranks(2, run, LIMIT_SECONDS) == [[False] * 2] * 2
+    assert on_ranks(2, run) == [[False] * 2] * 2
 
 
 def test_a_rank_0_that_says_nothing_is_lost() -> None:
-    def run(group: Group) -> None:
-        control = Control(group)
-        if group.rank != FIRST_RANK:
-            control.hear("what to do next")
-        time.sleep(2 * LIMIT_SECONDS)
+    has_told = threading.Event()
 
-    with pytest.raises(OpenwaferError, match=r"1\.. s for rank 0 on host 'host-0' to send what"):
-        on_ranks(2, run, LIMIT_SECONDS)
+    def run(group: Group) -> str:
+        control = Control(group, tick_seconds=TICK_SECONDS)
+        if group.rank == FIRST_RANK:
+            return str(has_told.wait(TIMEOUT_SECONDS))
+        return told_by(lambda: control.hear("what to do next"), has_told)
+
+    told = on_ranks(2, run, {1: LIMIT_SECONDS})[1]
+    assert "s for rank 0 on host 'host-0' to send what to do next" in told
+    assert "Timed out waiting 500ms" in told
 
 
 def test_a_rank_that_is_gone_while_it_is_to_listen_is_named() -> None:
@@ -163,28 +195,24 @@ def test_a_rank_that_is_gone_while_it_is_to_listen_is_named() -> None:
     assert re.search(r"for rank 1 on host 'host-1' to take the signal (WAIT|STEP)\n", told)
 
 
-def told_late(group: Group) -> str:
-    """What rank 0 is told that asks for something when it has long waited in vain."""
-    control = Control(group, tick_seconds=LIMIT_SECONDS / 5)
-    with control.waited_for():
-        time.sleep(2.5 * LIMIT_SECONDS)
-        with pytest.raises(OpenwaferError) as told:
-            control.ask_all("step", STEP)
-    return str(told.value)
-
-
 def test_a_rank_that_does_not_listen_is_the_one_that_is_named() -> None:
-    has_told = threading.Event()
+    has_heard, has_told = threading.Event(), threading.Event()
 
     def run(group: Group) -> str:
         if group.rank == FIRST_RANK:
-            told = told_late(group)
-            has_told.set()
-            return told
+            control = Control(group, tick_seconds=TICK_SECONDS)
+            with control.waited_for():
+                has_heard.wait(TIMEOUT_SECONDS)
+                return told_by(lambda: control.ask_all("step", STEP), has_told)
         if group.rank == 1:
-            with pytest.raises(OpenwaferError, match="for rank 0 on host 'host-0' to send"):
-                Control(group).hear("what to do next")
-        return str(has_told.wait())
+            take_a_word(group)
+            has_heard.set()
+        return str(has_told.wait(TIMEOUT_SECONDS))
 
-    told = on_ranks(3, run, LIMIT_SECONDS)[FIRST_RANK]
+    told = on_ranks(3, run, {FIRST_RANK: LIMIT_SECONDS})[FIRST_RANK]
     assert "for rank 2 on host 'host-2' to take the signal WAIT" in told
+
+
+def take_a_word(group: Group) -> None:
+    frame = torch.empty(FRAME_BYTES, dtype=torch.uint8)
+    group.receive(frame, FIRST_RANK, FRAME_TAG, "a word").wait()

@@ -347,10 +347,12 @@ class Presence:
         with suppress(OpenwaferError):
             while not self._has_ended.wait(self._tick_seconds):
                 if self.is_told:
-                    tick = torch.zeros(FRAME_BYTES, dtype=torch.uint8)
-                    self._leaving.extend(
-                        self._group.send_to_all(tick, FRAME_TAG, "the signal WAIT")
-                    )
+                    self.tell()
+
+    def tell(self) -> None:
+        """Say it once, and wait for nobody to take that."""
+        tick = torch.zeros(FRAME_BYTES, dtype=torch.uint8)
+        self._leaving.extend(self._group.send_to_all(tick, FRAME_TAG, "the signal WAIT"))
 
     def finish(self) -> None:
         """Return when those have been taken that were sent to ranks who listen.
