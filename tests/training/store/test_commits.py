@@ -235,8 +235,7 @@ def update(loan: Loan, layout: RecordLayout, step: int) -> None:
 
 @pytest.mark.parametrize("tier", Tier)
 def test_an_update_thread_and_a_fetching_one_share_a_small_ring(tmp_path: Path, tier: Tier) -> None:
-    options = dataclasses.replace(QUICK, stall_seconds=5)
-    store = make_store(tmp_path / "store", tier=tier, ring_bytes=3 * 12288, options=options)
+    store = make_store(tmp_path / "store", tier=tier, ring_bytes=3 * 12288)
     with store, ThreadPoolExecutor(1) as pool:
         for step in range(20):
             for name, layout in store.layouts.items():

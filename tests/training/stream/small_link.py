@@ -19,6 +19,8 @@ from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 
 NUM_RECORDS = 3
 WEIGHT_BYTES = 64 * 64 * 4
+# Nothing here is to stall, however slow the disk is.
+PATIENT = StoreOptions(stall_seconds=120)
 
 
 def three_matrices() -> nn.Sequential:
@@ -57,7 +59,7 @@ class SmallLink:
     folder: Path
     timing: UpdateTiming = UpdateTiming.ON_FETCH
     ring_records: float = NUM_RECORDS
-    options: StoreOptions = StoreOptions(stall_seconds=10)  # noqa: RUF009 - frozen
+    options: StoreOptions = PATIENT
     device: CpuDevice = field(default_factory=CpuDevice)
     reads: list[str] = field(default_factory=list)
     is_sliced: bool = False

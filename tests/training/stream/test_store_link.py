@@ -1,8 +1,8 @@
 """The link over a store: reads run ahead in order, updates happen when due, failures leave it."""
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 from tests.faults.failing_io import Call, FailingIo, Fault
 from tests.training.stream.small_link import (
     NUM_RECORDS,
+    PATIENT,
     WEIGHT_BYTES,
     SmallLink,
     fetches,
@@ -247,7 +248,7 @@ def test_a_pass_that_is_abandoned_keeps_the_updates_of_the_step_before(make_link
 
 
 def failing_reads(failing: int) -> StoreOptions:
-    return StoreOptions(stall_seconds=10, file_io=FailingIo(Call.READ, failing, Fault.REFUSE))
+    return replace(PATIENT, file_io=FailingIo(Call.READ, failing, Fault.REFUSE))
 
 
 def test_a_fetch_whose_read_fails_gives_its_loan_back(make_link: MakeLink) -> None:
@@ -259,15 +260,12 @@ def test_a_fetch_whose_read_fails_gives_its_loan_back(make_link: MakeLink) -> No
     small.store.borrow("2", tuple(Part)).wait()
 
 
-IMPATIENT = StoreOptions(stall_seconds=1)
-
-
 def fail(record: str) -> None:
     raise ValueError(f"the update of {record} fails")
 
 
 def test_a_push_that_fails_gives_its_loan_back(make_link: MakeLink) -> None:
-    small = make_link(ring_records=1, options=IMPATIENT)
+    small = make_link(ring_records=1)
     with pytest.raises(RuntimeError, match="size of tensor"):
         small.link.push("0", [{"0.weight": torch.ones(3, 3)}])
     small.link.abandon()
@@ -275,7 +273,7 @@ def test_a_push_that_fails_gives_its_loan_back(make_link: MakeLink) -> None:
 
 
 def test_an_update_on_push_that_fails_gives_its_loan_back(make_link: MakeLink) -> None:
-    small = make_link(timing=UpdateTiming.ON_PUSH, ring_records=1, options=IMPATIENT)
+    small = make_link(timing=UpdateTiming.ON_PUSH, ring_records=1)
     small.link.on_update = fail
     with pytest.raises(ValueError, match="the update of 0 fails"):
         small.push(0, 0.25)
@@ -284,7 +282,7 @@ def test_an_update_on_push_that_fails_gives_its_loan_back(make_link: MakeLink) -
 
 
 def test_a_fetch_whose_update_fails_gives_its_loan_back(make_link: MakeLink) -> None:
-    small = make_link(ring_records=1, options=IMPATIENT)
+    small = make_link(ring_records=1)
     small.push(0, 0.25)
     small.complete_step()
     small.link.on_update = fail
@@ -308,7 +306,7 @@ def test_traffic_counts_bytes_each_way(make_link: MakeLink) -> None:
     small.fetch(0)
     small.fetch(1)
     small.push(1, 0.25)
-    traffic = dataclasses.asdict(small.link.traffic)
+    traffic = asdict(small.link.traffic)
     assert (traffic["fetch_bytes"], traffic["push_bytes"]) == (2 * 16384, 16384)
 
 
@@ -349,7 +347,7 @@ class Refusing(CpuDevice):
 
 
 def test_a_fetch_that_the_device_refuses_leaves_no_loan(make_link: MakeLink) -> None:
-    small = make_link(device=Refusing(), ring_records=2 / 3, options=StoreOptions(stall_seconds=1))
+    small = make_link(device=Refusing(), ring_records=2 / 3)
     for index in range(NUM_RECORDS):
         with pytest.raises(OpenwaferError, match="device-graph"):
             small.fetch(index)

@@ -14,14 +14,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openwafer.training.store.parameter_store import StoreOptions
 from openwafer.training.store.transfers import DiskTransfer
 from openwafer.training.stream.device.device import CpuDevice, Recorder
 from openwafer.training.stream.link.store_link import StoreLink
 from openwafer.training.stream.schedule import Action, Kind, UpdateTiming
 from tests.examples import examples
 from tests.training.store.example_records import poll
-from tests.training.stream.small_link import NUM_RECORDS, WEIGHT_BYTES, SmallLink, reads_of
+from tests.training.stream.small_link import (
+    NUM_RECORDS,
+    PATIENT,
+    WEIGHT_BYTES,
+    SmallLink,
+    reads_of,
+)
 
 ONE_RECORD = 2 / 3  # weights and states, without gradients
 MakeLink = Callable[..., "ThreadedLink"]
@@ -33,7 +38,6 @@ class ThreadedLink(SmallLink):
 
     timing: UpdateTiming = UpdateTiming.ON_PUSH
     ring_records: float = ONE_RECORD
-    options: StoreOptions = StoreOptions(stall_seconds=2)  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,7 +125,7 @@ def test_a_link_can_be_closed_while_a_fetch_waits_for_a_kept_loan(make_link: Mak
 
 def test_reads_further_ahead_go_on_after_a_wait_for_room(make_link: MakeLink) -> None:
     done: list[DiskTransfer] = []
-    link = make_link(options=StoreOptions(stall_seconds=2, on_transfer=done.append))
+    link = make_link(options=replace(PATIENT, on_transfer=done.append))
     link.link.begin_pass(keeping(Kind.FETCH, [0, 1, 2]))
     link.prefetch(0)
     link.prefetch(1)
