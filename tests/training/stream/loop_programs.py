@@ -44,6 +44,16 @@ def wait_for_end(*ranks: int) -> None:
     store.wait([f"{run}/{rank}" for rank in ranks], PATIENCE)
 
 
+def be_impatient(streamed: StreamedLoop) -> None:
+    """Wait half a second for each message from now on, because none comes.
+
+    Until then others may be as slow as they are.
+    """
+    systems = streamed._systems  # noqa: SLF001 - a program has one limit for all of its run
+    assert systems is not None
+    systems.control.group.timeout_seconds = 0.5
+
+
 @contextmanager
 def joined(
     model: nn.Module,

@@ -19,6 +19,7 @@ from tests.training.stream.loop_programs import (
     CAP,
     OPTIONS,
     Loop,
+    be_impatient,
     joined,
     rank,
     size,
@@ -28,7 +29,6 @@ from tests.training.stream.loop_programs import (
 from tests.training.stream.small_gpt import TIED, adamw, build_gpt, gpt_loss, gpt_run
 
 LOOP = Loop()
-IMPATIENT = replace(OPTIONS, systems_timeout_seconds=6.0)
 
 
 def backward(model: nn.Module, step: int = 0) -> None:
@@ -177,10 +177,11 @@ def one_backward_more(model: nn.Module, optimizer: torch.optim.Optimizer, _: Str
         optimizer.step()
 
 
-def no_step(_model: nn.Module, optimizer: torch.optim.Optimizer, _: StreamedLoop) -> None:
+def no_step(_: nn.Module, optimizer: torch.optim.Optimizer, streamed: StreamedLoop) -> None:
     if rank() == 1:
         wait_for_end(0, 2)
     else:
+        be_impatient(streamed)
         optimizer.step()
 
 

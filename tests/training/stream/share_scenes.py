@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from tests.training.stream.loop_programs import (
     MAX_NORM,
     SHARED,
     Loop,
+    be_impatient,
     joined,
     rank,
     wait_for_end,
@@ -27,7 +28,6 @@ from tests.training.stream.small_gpt import TIED, adamw, build_gpt
 
 Optimize = Callable[[nn.Module], Optimizer]
 SCALED = Loop(scales=True, clip="own")
-HURRIED = replace(SHARED, systems_timeout_seconds=6.0)
 WIDTH = 1024
 NUM_LAYERS = 12
 
@@ -179,9 +179,10 @@ def read_behind_a_barrier() -> None:
     """Rank 0 saves while the others wait for it in a line of the program."""
     model = build_gpt(TIED)
     optimizer = adamw(model)
-    with joined(model, optimizer, HURRIED) as streamed:
+    with joined(model, optimizer, SHARED) as streamed:
         backward(model)
         if streamed.rank == 0:
+            be_impatient(streamed)
             for value in model.state_dict().values():
                 value.clone()  # A value is asked for when it is read.
         else:

@@ -10,7 +10,7 @@ from openwafer.training.frontends import stream_weights
 from tests.training.stream import loop_scenes, test_nested_layers
 from tests.training.stream.loop_programs import CAP
 from tests.training.stream.loop_ranks import LoopRanks
-from tests.training.stream.loop_scenes import IMPATIENT, Begun, Mistake
+from tests.training.stream.loop_scenes import Begun, Mistake
 from tests.training.stream.small_gpt import adamw
 
 
@@ -22,7 +22,7 @@ def test_a_system_that_does_something_else_is_named_on_all(loop_ranks: LoopRanks
 
 
 def test_a_silent_system_is_named_on_all_others(loop_ranks: LoopRanks) -> None:
-    first, _, third = loop_ranks.run(Mistake(loop_scenes.no_step, IMPATIENT), 3)
+    first, _, third = loop_ranks.run(Mistake(loop_scenes.no_step), 3)
     # It waits for rank 0 as long as that waits for rank 1: either may be told first.
     assert "; rank 1 on host" in third or "s for rank 0 on host" in third
     assert "[rank-lost]: rank 0 on host" in first
