@@ -1,11 +1,9 @@
 """Ctrl-C ends a compilation, wherever it is."""
 
 import gc
-import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ from openwafer.cli import EXIT_INTERRUPTED, cslc
 
 # An interrupt while the command loads them would end this process without a word.
 from openwafer.sdk.compiler import compilations, pipeline  # noqa: F401
+from tests.sdk.busy import interrupt, once_computed
 
 ENDLESS = """
 fn spin() i16 { var k: i32 = 0; while (k >= 0) { k = (k + 1) % 1000; } return 1; }
@@ -28,16 +27,15 @@ layout { @comptime_assert(bits == 1); }
 def interrupts() -> Iterator[list[float]]:
     sent: list[float] = []
 
-    def interrupt() -> None:
+    def note_and_interrupt() -> None:
         sent.append(time.process_time())
-        os.kill(os.getpid(), signal.SIGINT)
+        interrupt()
 
     # A command in the background of a shell begins with the signal ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(1.0, interrupt)
-    timer.start()
+    thread = once_computed(1.0, note_and_interrupt)
     yield sent
-    timer.join()
+    thread.join()
     signal.signal(signal.SIGINT, before)
     gc.enable()
 

@@ -1,7 +1,6 @@
 """Whoever waits for a program that does not end can stop it, and hears where it was."""
 
 import itertools
-import os
 import signal
 import sys
 import threading
@@ -16,6 +15,7 @@ import pytest
 from openwafer.diagnostics import OpenwaferError
 from openwafer.sdk.host import Region, Runtime, RuntimeOptions
 from openwafer.sdk.host.pe_code import EngineKind
+from tests.sdk.busy import interrupt_soon
 from tests.sdk.host.hand_built import IMAGE, PROGRAM
 from tests.tables import case
 
@@ -53,10 +53,6 @@ def _interrupts_arrive() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-def interrupt_soon() -> None:
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
 @pytest.mark.parametrize(

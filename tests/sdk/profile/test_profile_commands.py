@@ -1,12 +1,10 @@
 """Scripts are profiled from the command line, also those that fail; mistakes are told."""
 
-import os
 import signal
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from threading import Timer
 
 import pytest
 
@@ -16,6 +14,7 @@ from openwafer.sdk.host import journal as journals
 from openwafer.sdk.profile.recorded import profile_of_journal
 from openwafer.sdk.profile.tables import by_line
 from tests.cli.command import run_command
+from tests.sdk.busy import interrupt_soon
 from tests.sdk.door.small_program import small_program
 from tests.sdk.profile.two_commands import CODE, two_commands
 
@@ -133,7 +132,7 @@ def test_code_that_was_interrupted_in_an_endless_loop_names_the_loop(tmp_path: P
     program, journal = two_commands(tmp_path, code), tmp_path / "interrupted.journal"
     run = program.run(wafer.RuntimeOptions(log_folder=None, journal=journal), profile=True)
     run.launch("never")
-    Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    interrupt_soon()
     with pytest.raises(KeyboardInterrupt):
         assert run.cycles
     for profile in (run.profile(), profile_of_journal(program.program, journals.read(journal))):
