@@ -15,6 +15,7 @@ PRELOADED: Final = (
     "tests.training.stream.loop_ranks",
     "tests.first_run",
 )
+PATIENCE_SECONDS: Final = 600.0
 _FORKS: Final = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(list(PRELOADED))
 
@@ -56,8 +57,8 @@ def _serve(listener: int, end: int) -> NoReturn:
         os._exit(0)
 
 
-def exit_codes(processes: Sequence[BaseProcess], seconds: float) -> list[int | None]:
-    """Wait for processes to end; ``None`` is one that has not by then."""
+def exit_codes(processes: Sequence[BaseProcess]) -> list[int | None]:
+    """Wait for processes to end; ``None`` is one that has not after ten minutes."""
     for process in processes:
-        process.join(seconds)
+        process.join(PATIENCE_SECONDS)
     return [process.exitcode for process in processes]

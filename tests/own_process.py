@@ -8,15 +8,13 @@ from tempfile import TemporaryDirectory
 
 from tests import forked
 
-LIMIT_SECONDS = 600.0
-
 
 def text_of(module: str, *arguments: object) -> str:
     """What a module of the tests prints when it runs as a program."""
     with TemporaryDirectory() as folder:
         told = Path(folder, "told")
         process = forked.start(_run, module, [*map(str, arguments)], told)
-        assert forked.exit_codes([process], LIMIT_SECONDS) == [0]
+        assert forked.exit_codes([process]) == [0]
         return told.read_text()
 
 

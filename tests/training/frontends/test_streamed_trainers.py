@@ -83,7 +83,7 @@ def train_until_killed(folder: Path) -> None:
 
 def test_a_killed_trainer_goes_on_from_its_last_checkpoint(expected: Left, tmp_path: Path) -> None:
     process = forked.start(train_until_killed, tmp_path)
-    assert forked.exit_codes([process], 60) == [-signal.SIGKILL]
+    assert forked.exit_codes([process]) == [-signal.SIGKILL]
     rest = trained(on_disk(arguments(tmp_path)), tmp_path / "checkpoint-2")
     assert apart(rest._replace(told=rest.told[:-1] + expected.told[-1:]), expected) == []
 

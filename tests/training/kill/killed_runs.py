@@ -60,7 +60,7 @@ def final_arrays(config: RunConfig) -> Mapping[str, torch.Tensor]:
 
 def run_to_the_end(config: RunConfig) -> None:
     process = forked.start(train_or_resume, config)
-    assert forked.exit_codes([process], PATIENCE_SECONDS) == [0]
+    assert forked.exit_codes([process]) == [0]
 
 
 def kill_at(config: RunConfig, moment: Moment, disk: Disk | None = None) -> int:

@@ -83,7 +83,7 @@ class FollowerPool:
     def close(self) -> None:
         """End the followers, which end without an error."""
         self._store.set(str(self._num_runs), "0")
-        codes = forked.exit_codes(self._followers, TIMEOUT_SECONDS)
+        codes = forked.exit_codes(self._followers)
         assert codes == [0] * len(codes), codes
 
 

@@ -168,7 +168,7 @@ def training(config: RunConfig) -> Iterator[BaseProcess]:
         time.sleep(0.05)
     yield process
     os.kill(process.pid or 0, signal.SIGTERM)
-    assert forked.exit_codes([process], PATIENCE_SECONDS) == [0]
+    assert forked.exit_codes([process]) == [0]
 
 
 def test_a_run_is_read_beside_the_process_that_trains_it(data: TinyData, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class LoopRanks:
     def close(self) -> None:
         """End the processes, which end without an error."""
         self._store.set(str(self._num_runs), "0")
-        codes = forked.exit_codes(self._processes, TIMEOUT_SECONDS)
+        codes = forked.exit_codes(self._processes)
         assert codes == [0] * NUM_RANKS, codes
 
 
