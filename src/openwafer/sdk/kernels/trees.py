@@ -7,6 +7,7 @@ its messages follow one another without a gap where a hop takes as long as a wor
 longer, the farthest PE's message may be what the sum waits for.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -120,48 +121,50 @@ class Tree:
         a task of its own, and a further task begins when that has ended. On short lines the sum is
         there before. Arguments are those of :meth:`cycles`.
         """
-        distance = self._last_child(num_pes)
-        if distance == 1:
+        children = self._children(num_pes)
+        if len(children) < 2:
             return 0
+        *_, before, distance = children
         timing, line = GENERATIONS[arch].timing, _line(num_words, arch, is_staggered)
         there = _last_message(self, num_pes, line, is_first=True).begin + num_words - 1
         own = _last_message(self, num_pes - distance, line)
         last = own.begin + num_words - 1
-        # Words that have no room on the way wait in the sender until others have been taken.
+        sooner = timing.hop_cycles * distance if is_staggered else 0
+        # Words that have no room on the way wait in the sender until the child before has sent.
         room = GENERATIONS[arch].output_queue_words[_QUEUE]
-        if num_words > room + CHANNEL_DEPTH * self._num_waiting(distance):
-            way = timing.arrival_cycles + line.hop * distance - timing.hop_cycles
-            last = max(last, there - way - room - CHANNEL_DEPTH + 1 + timing.place_known_cycles)
+        if num_words > room + CHANNEL_DEPTH * (distance - before):
+            way = _full_way_cycles(children, timing) - sooner
+            last = max(last, there - way - room + timing.place_known_cycles)
         sent = line.sent(last, own.ready)
         done = sent + load_cycles(2, timing.load_latency) + 1 + timing.switch_cycles
-        sooner = timing.hop_cycles * distance if is_staggered else 0
         return max(0, done - sooner - there - timing.task_cycles)
 
-    def _num_waiting(self, distance: int) -> int:
-        """PEs whose routers hold the last child's message until the PEs before have sent."""
+    def _children(self, num_pes: int) -> Sequence[int]:
+        """Positions of the PEs whose messages the first one takes, one behind the other."""
         match self.shape:
             case Shape.STAR:
-                return 1
+                return range(1, num_pes)
             case Shape.TREE:
-                return distance // 2
+                return [1 << bit for bit in range((num_pes - 1).bit_length())]
+            case Shape.TWO_PHASE if 1 < self.group < num_pes:
+                return 1, self.group
             case _:
-                return distance - 1
-
-    def _last_child(self, num_pes: int) -> int:
-        """Position of the PE whose message the first one takes last."""
-        match self.shape:
-            case Shape.STAR:
-                return max(1, num_pes - 1)
-            case Shape.TREE:
-                return 1 << max(0, (num_pes - 1).bit_length() - 1)
-            case Shape.TWO_PHASE if self.group < num_pes:
-                return self.group
-            case _:
-                return 1
+                return (1,)
 
     def most_elements(self, num_pes: int, length: int) -> int:
         """Elements of the longest operation of a PE."""
         return length * (num_pes - 1 if self.shape is Shape.STAR else self.num_additions(num_pes))
+
+
+def _full_way_cycles(children: Sequence[int], timing: Timing) -> int:
+    """From the landing of the last child's words at its router to the first PE's core.
+
+    All routers on the way have been full but that of the nearest child, which sends at once. A full
+    one takes a word as soon as one has left it, and the wavelet that turns the switch of a child
+    leaves room for one more.
+    """
+    held = (CHANNEL_DEPTH - 1) * (children[-1] - 1) - (len(children) - 2)
+    return timing.arrival_cycles + timing.hop_cycles + held
 
 
 class _Line(NamedTuple):
@@ -267,10 +270,11 @@ def _last_of_halves(num_pes: int, line: _Line, *, is_first: bool = False) -> _Me
     for distance in (1 << bit for bit in range((num_pes - 1).bit_length())):
         own = _last_of_halves(min(distance, num_pes - distance), line)
         if not is_first and distance > 1 and 2 * distance >= num_pes:
-            ready += line.again - _TURN
+            ready = last.begin + line.words + line.again
         comes = max(line.comes(own.begin, distance), _opened_by_halves(distance, line))
         last = _Message(max(comes, ready), ready)
-        ready = last.begin + line.words + _TURN
+        # The wavelet that turns the switch passes while words on the way wait.
+        ready = last.begin + line.words + (_TURN if comes >= ready else 0)
     return last
 
 
