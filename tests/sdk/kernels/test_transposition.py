@@ -33,6 +33,26 @@ def test_a_transpose_takes_the_cycles_of_the_published_model(
     assert abs(check_transpose(plan, 1) - plan.cycles) <= 0.1 * plan.cycles
 
 
+# The corner's PE notes two parts and turns switches back; words from the west, from the corner and
+# from columns behind the square are the last ones.
+@pytest.mark.parametrize(
+    ("size", "tile", "arch"),
+    [
+        ((2, 2), 1, "wse2"),
+        ((3, 3), 1, "wse3"),
+        ((4, 1), 2, "wse2"),
+        ((2, 4), 2, "wse3"),
+        ((1, 6), 3, "wse2"),
+        ((1, 3), 1, "wse3"),
+    ],
+)
+def test_a_small_transpose_takes_exactly_what_its_instructions_and_words_say(
+    size: tuple[int, int], tile: int, arch: str
+) -> None:
+    plan = kernels.plan_transpose((tile * size[0], tile * size[1]), size, arch=arch)
+    assert check_transpose(plan, 2) == plan.cycles
+
+
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())

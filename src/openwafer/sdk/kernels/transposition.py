@@ -1,5 +1,6 @@
 """The transpose of a matrix that is spread over a rectangle of PEs."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
@@ -15,7 +16,6 @@ from openwafer.sdk.kernels.operands import moves_operands
 from openwafer.sdk.kernels.precision import Precision, moved_as, moved_precision
 from openwafer.sdk.kernels.products import matrix_of, tiles_of
 from openwafer.sdk.kernels.running import (
-    BROADCAST_CYCLES,
     CODE_BYTES,
     LOOK_CYCLES,
     Result,
@@ -26,12 +26,19 @@ from openwafer.sdk.kernels.running import (
     compiled,
     cycles_of,
     known_arch,
+    registers_cycles,
     transfer_cycles,
 )
 from openwafer.sdk.kernels.trees import way_cycles
 
-_END_CYCLES: Final = 8
-"""Of the instructions of the tasks behind the last word, beside the switch between them."""
+_ALONE_CYCLES: Final = 8
+"""Of the instructions of one PE's two tasks beside its operation and the switch between them."""
+_RECEIVE_CYCLES: Final = 6
+"""Of the operation that receives, which a PE begins before it sends."""
+_PART_CYCLES: Final = 11
+"""Of a task that notes that a PE has sent or received."""
+_SEND_CYCLES: Final = 8
+"""Of what such a task sends before."""
 
 
 @dataclass(frozen=True)
@@ -77,21 +84,44 @@ class TransposePlan:
         """Cycles by the published model: the messages that turn at one PE, and their ways.
 
         Those above the diagonal leave a message later than those below, and the last one when its
-        PE has received what comes from the other corner.
+        PE has received what comes from the other corner. That PE may be the last to end, as it
+        notes both.
         """
-        height, width = self.tile
-        timing = GENERATIONS[self.arch].timing
-        begin = LOOK_CYCLES + _END_CYCLES + timing.switch_cycles
+        switch = GENERATIONS[self.arch].timing.switch_cycles
         if self.rows == self.columns == 1:
-            return begin + self._alone_cycles
-        length, hop = height * width, timing.hop_cycles
-        way = transfer_cycles(BROADCAST_CYCLES, self.arch) + way_cycles(0, self.arch)
-        from_west = min(self.rows - 1, self.columns)
-        west = way + from_west * length + 2 * hop * (self.rows - 1)
-        east = way + (self.columns - 1) * (length + 2 * hop)
-        if self.rows > 1:
-            east += way + length + 2 * hop * (min(self.rows, self.columns) - 1)
-        return begin + max(west if from_west else 0, east if self.columns > 1 else 0)
+            return LOOK_CYCLES + _ALONE_CYCLES + switch + self._alone_cycles
+        # A task that notes the end and the one behind it, which looks at the clock.
+        return max(self._heard()) + _PART_CYCLES + switch + 1
+
+    def _heard(self) -> Iterator[int]:
+        """When the tasks of those PEs begin that may be the last to have their message."""
+        rows, columns, length = self.rows, self.columns, self.tile[0] * self.tile[1]
+        timing, sent = GENERATIONS[self.arch].timing, transfer_cycles(0, self.arch)
+        hop, begin, square = timing.hop_cycles, LOOK_CYCLES + sent, min(rows, columns)
+        # The last PE of a row turns all switches back, and waits until that has left.
+        registers = registers_cycles(self.arch) + 1
+        command = registers + timing.drain_cycles if columns > 2 else 0
+        if rows > columns:
+            # What comes from the last row, below the square.
+            yield begin + self._stream(columns) + 2 * hop * (rows - 1)
+        if square > 1:
+            received = begin + _RECEIVE_CYCLES + self._stream(square - 1) + 2 * hop * (square - 1)
+            itself = max(_PART_CYCLES + _SEND_CYCLES + timing.switch_cycles, sent + length)
+            yield received + itself + (command if columns == square else 0)
+            # From the corner, behind what has come there.
+            from_corner = received + sent + self._stream(columns - square + 1)
+            yield from_corner + hop * (square - 1) + hop * (columns - 1)
+        if columns > rows:
+            # What the columns behind the square send, each as it begins.
+            yield begin + self._stream(columns - rows) + 2 * hop * rows + hop * (columns - 1)
+            yield begin + self._stream(1) + 3 * hop * (columns - 1)
+            first = LOOK_CYCLES + max(sent + length, registers + timing.switch_cycles)
+            yield first + hop * (columns - 1) + command
+
+    def _stream(self, num_messages: int) -> int:
+        """Cycles of messages that go one behind the other, and of the ramps."""
+        turn = 1 if num_messages > 1 else 0
+        return way_cycles(0, self.arch) + num_messages * self.tile[0] * self.tile[1] + turn
 
     @property
     def _alone_cycles(self) -> int:
