@@ -11,7 +11,7 @@ from openwafer.training.stream.device.device import CpuDevice
 from openwafer.training.stream.execute.pass_watch import ROOT, CallKind
 from openwafer.training.stream.layers import Partition
 from openwafer.training.stream.plan.dry_run import DryRun
-from openwafer.training.stream.plan.machine import PassSeconds, streaming_seconds
+from openwafer.training.stream.plan.machine import PassSeconds, call_seconds, streaming_seconds
 from openwafer.training.stream.plan.operators import StepCalls
 from openwafer.training.stream.plan.search import StreamPlan
 from openwafer.training.stream.schedule import Visit
@@ -51,6 +51,10 @@ def test_more_micro_batches_than_are_tried_take_as_much_each() -> None:
 
 def test_the_small_steps_take_time() -> None:
     assert seconds_of(KEEP) != PassSeconds()
+
+
+def test_a_step_and_its_operators_are_timed_by_one_clock() -> None:
+    assert call_seconds(KEEP, 1, clock=lambda: 0.0) == PassSeconds()
 
 
 def test_a_resident_plan_streams_nothing() -> None:

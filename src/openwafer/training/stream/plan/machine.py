@@ -17,7 +17,7 @@ from functools import cache, partial
 from itertools import cycle
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Final, TypeAlias
 
 import torch
 import xxhash
@@ -54,6 +54,8 @@ from openwafer.training.stream.records import lay_out_records
 from openwafer.training.stream.schedule import Schedule, UpdateTiming, Visit
 from openwafer.training.stream.step_plan import StepPlan, record_bytes
 
+Clock: TypeAlias = Callable[[], float]
+"""Seconds from some moment on."""
 NUM_CALLS: Final = 3
 
 
@@ -118,6 +120,7 @@ def operators_seconds(
     *,
     allocation: Allocation = nullcontext,
     is_cold: bool = False,
+    clock: Clock = time.perf_counter,
 ) -> float:
     """Seconds that calls take on a device, one after the other.
 
@@ -127,6 +130,7 @@ def operators_seconds(
         allocation: makes the context in which steps allocate.
         is_cold: whether nothing that they use is in a cache before; otherwise all but weights is,
             and weights are as far as all that lies between two uses leaves them there.
+        clock: times them; that of a thread knows nothing of other threads and other programs.
     """
     if not calls_by_kind:
         return 0.0
@@ -134,10 +138,10 @@ def operators_seconds(
     between_bytes = _bytes_between_uses(calls_by_kind)
     seconds = 0.0
     with keeping_torch_generators():
-        overhead = _call_overhead(device, num_threads)
+        overhead = _call_overhead(device, num_threads, clock)
         for kind, calls in calls_by_kind.items():
             flushed_bytes = _flushed_bytes(kind, calls, between_bytes, is_cold=is_cold)
-            trial = _Trial(kind, device, num_threads, flushed_bytes, allocation)
+            trial = _Trial(kind, device, num_threads, clock, flushed_bytes, allocation)
             seconds += calls.number * (overhead + _seconds_of(trial, calls, flush))
     return seconds
 
@@ -164,7 +168,7 @@ def _flushed_bytes(kind: Operator, calls: Calls, between_bytes: int, *, is_cold:
 
 
 @cache
-def _call_overhead(device: torch.device, num_threads: int) -> float:
+def _call_overhead(device: torch.device, num_threads: int, clock: Clock) -> float:
     """Seconds that modules and autograd take for a call beside the operator itself."""
     layers = [layer for _ in range(8) for layer in (nn.Linear(8, 8), nn.GELU())]
     model = nn.Sequential(*layers).to(device)
@@ -176,12 +180,12 @@ def _call_overhead(device: torch.device, num_threads: int) -> float:
     with CountingMeter() as meter:
         step()
     each = meter.take_calls()
+    trials = ((_Trial(kind, device, num_threads, clock), calls) for kind, calls in each.items())
     bare = sum(
-        calls.number * _seconds_of(_Trial(kind, device, num_threads), calls, _CacheFlush(device))
-        for kind, calls in each.items()
+        calls.number * _seconds_of(trial, calls, _CacheFlush(device)) for trial, calls in trials
     )
     number = sum(calls.number for calls in each.values())
-    whole = _seconds(step, device, num_calls=NUM_OVERHEAD_CALLS)
+    whole = _seconds(step, device, num_calls=NUM_OVERHEAD_CALLS, clock=clock)
     return float(max(whole - bare, 0.0) / number)
 
 
@@ -192,6 +196,7 @@ class _Trial:
     kind: Operator
     device: torch.device
     num_threads: int
+    clock: Clock
     flushed_bytes: int = 0
     allocation: Allocation = nullcontext
 
@@ -231,7 +236,7 @@ def _try(trial: _Trial, calls: Calls, flush: _CacheFlush) -> float:
             call, times = trial.kind.make_trial(trial.device)
             # Results only: what the allocator keeps of them, a step will use.
             with trial.allocation():
-                return times * _seconds(call, trial.device, before)
+                return times * _seconds(call, trial.device, before, clock=trial.clock)
     except (RuntimeError, IndexError, ValueError):
         # Some operators refuse made-up values.
         return reckoned
@@ -250,6 +255,7 @@ def _seconds(
     device: torch.device,
     before: Callable[[], object] | None = None,
     num_calls: int = NUM_CALLS,
+    clock: Clock = time.perf_counter,
 ) -> float:
     """Median of some calls after one that warms up, each after a call of ``before``."""
     times = []
@@ -257,10 +263,10 @@ def _seconds(
         if before is not None:
             before()
         _await(device)
-        start = time.perf_counter()
+        start = clock()
         work()
         _await(device)
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return median(times[1:])
 
 
@@ -302,7 +308,7 @@ def streaming_seconds(plan: StreamPlan, device: Device) -> PassSeconds:
     # A loop may call parts of its model, and never the whole.
     num_micro_batches = max(len(plan.dry.kinds), 1)
     num_tried = min(num_micro_batches, MOST_MICRO_BATCHES)
-    each = {policy: _call_seconds(policy, num_tried) for policy in calls}
+    each = {policy: call_seconds(policy, num_tried) for policy in calls}
     times = num_micro_batches / num_tried
     return PassSeconds(
         times * sum(number * each[policy].forward for policy, number in calls.items()),
@@ -311,15 +317,23 @@ def streaming_seconds(plan: StreamPlan, device: Device) -> PassSeconds:
 
 
 @cache
-def _call_seconds(policy: Activations, num_micro_batches: int) -> PassSeconds:
-    """What the micro-batches' call of a layer takes beside operators; measured once a process."""
+def call_seconds(
+    policy: Activations, num_micro_batches: int, clock: Clock = time.thread_time
+) -> PassSeconds:
+    """What the micro-batches' call of a layer takes beside operators; measured once a process.
+
+    Args:
+        policy: of the layer.
+        num_micro_batches: that call it.
+        clock: times the passes, and the operators that are taken off them.
+    """
     with keeping_torch_generators(), torch.enable_grad():
         small = _SmallStep(policy, num_micro_batches)
-        took = small.run()
+        took = small.run(clock)
     calls = small.dry.calls
     return PassSeconds(
-        (took.forward - operators_seconds(calls.forward, CPU)) / NUM_LAYERS,
-        (took.backward - operators_seconds(calls.backward, CPU)) / NUM_LAYERS,
+        (took.forward - operators_seconds(calls.forward, CPU, clock=clock)) / NUM_LAYERS,
+        (took.backward - operators_seconds(calls.backward, CPU, clock=clock)) / NUM_LAYERS,
     )
 
 
@@ -358,8 +372,8 @@ class _SmallStep:
             capacity_bytes=max(size.weights for size in sizes.values()),
         )
 
-    def run(self) -> PassSeconds:
-        """Median seconds of this thread by pass, of steps that are not metered."""
+    def run(self, clock: Clock) -> PassSeconds:
+        """Median seconds by pass, of steps that are not metered."""
         plan = StepPlan(
             Mode.STREAMED,
             self._split,
@@ -374,25 +388,26 @@ class _SmallStep:
         with _store_in_memory(self._layouts) as store:
             execution = StreamedExecution(self._model, plan, store, context)
             with closing(execution):
-                steps = [self._timed(execution) for _ in range(ALWAYS_METERED + 1 + NUM_STEPS)]
+                num_steps = ALWAYS_METERED + 1 + NUM_STEPS
+                steps = [self._timed(execution, clock) for _ in range(num_steps)]
         timed = steps[-NUM_STEPS:]
         return PassSeconds(
             median(step.forward for step in timed), median(step.backward for step in timed)
         )
 
-    def _timed(self, execution: StreamedExecution) -> PassSeconds:
+    def _timed(self, execution: StreamedExecution, clock: Clock) -> PassSeconds:
         turn = 0.0
 
         def root(losses: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
             nonlocal turn
-            turn = time.thread_time()
+            turn = clock()
             return losses
 
-        start = time.thread_time()
+        start = clock()
         forwards = [partial(_loss_of, self._model, batch) for batch in self._workload.batches]
         execution.run(forwards, root, None)
         execution.complete_step(1.0)
-        return PassSeconds(turn - start, time.thread_time() - turn)
+        return PassSeconds(turn - start, clock() - turn)
 
 
 def _layer() -> nn.Module:
