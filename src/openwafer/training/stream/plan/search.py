@@ -711,41 +711,39 @@ def make_plan(request: PlanRequest, split_at: SplitAt) -> StreamPlan:
         OpenwaferError: ``device-budget-too-small`` when even the leanest plan does not fit, with
             the smallest budget that does.
     """
-    shortfalls: dict[int, Shortfall] = {}
-    budget = request.budget_bytes
-    for limit, split in _splits(request.workload.model, split_at, budget):
+    model, budget = request.workload.model, request.budget_bytes
+    most_bytes = None if budget is None else budget // LAYERS_IN_BUDGET
+    splits, least = list[Partition](), list[Shortfall]()
+    for split in _splits(model, split_at, most_bytes):
         found = try_plan(replace(request, split=split))
         if isinstance(found, StreamPlan):
             return found
-        shortfalls[limit] = found
-    smallest = min(shortfalls.values(), key=lambda found: found.peak_bytes)
+        splits.append(split)
+        least.append(found)
     assert budget is not None
-    for limit, split in _splits(request.workload.model, split_at, smallest.peak_bytes):
-        needed = LAYERS_IN_BUDGET * limit
-        if limit in shortfalls or needed >= smallest.peak_bytes:
+    smallest = min(least, key=lambda one: one.peak_bytes)
+    # Larger layers leave less room to fetch ahead, and may yet need the least.
+    for split in _splits(model, split_at, smallest.peak_bytes):
+        if split in splits:
             continue
         found = try_plan(replace(request, split=split))
         if isinstance(found, StreamPlan):
             return found
-        # It is tried by itself where the budget lets its layers be so large.
-        reached = replace(found, peak_bytes=max(found.peak_bytes, needed))
-        smallest = min(smallest, reached, key=lambda one: one.peak_bytes)
+        smallest = min(smallest, found, key=lambda one: one.peak_bytes)
     raise _too_small(smallest, budget)
 
 
-def _splits(
-    model: nn.Module, split_at: SplitAt, budget: int | None
-) -> Iterator[tuple[int, Partition]]:
-    """Different splits under a budget, coarse to fine, each with the limit where it begins."""
-    if budget is None:
-        yield 0, split_at(max_layer_bytes=None)
+def _splits(model: nn.Module, split_at: SplitAt, most_bytes: int | None) -> Iterator[Partition]:
+    """Different splits whose layers are no larger where they can be split, coarse to fine."""
+    if most_bytes is None:
+        yield split_at(max_layer_bytes=None)
         return
     sizes = {parameter_bytes(module) for module in model.modules()}
     last = None
-    for limit in sorted({0} | {size for size in sizes if size <= budget // LAYERS_IN_BUDGET})[::-1]:
+    for limit in sorted({0} | {size for size in sizes if size <= most_bytes}, reverse=True):
         split = split_at(max_layer_bytes=limit)
         if split != last:
-            yield limit, split
+            yield split
         last = split
 
 
