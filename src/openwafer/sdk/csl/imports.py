@@ -1,6 +1,7 @@
 """Finds the files that `@import_module` names."""
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,8 @@ from openwafer.source import SourceText, Span
 
 LIBRARY: Final = Path(__file__).parent / "lib"
 """The standard library."""
+PARAMS: Final = (ast.VariableKind.PARAM, ast.VariableKind.COLOR)
+"""What whoever uses a file gives a value."""
 
 
 @dataclass
@@ -35,6 +38,7 @@ class ImportPaths:
     parsed: dict[Path, tuple[ast.Module, tuple[Diagnostic, ...]]] = field(default_factory=dict)
     used: set[tuple[Path, str]] = field(default_factory=set)
     _found: dict[tuple[str, Path], Path] = field(default_factory=dict, init=False)
+    _params: dict[Path, dict[str, None]] = field(default_factory=dict, init=False)
 
     def find(self, name: str, importer: Path, span: Span) -> Path:
         """Path of an imported file.
@@ -79,6 +83,15 @@ class ImportPaths:
             text = (self.content(path) or b"").decode("utf-8", "replace")
             self.parsed[path] = parse(SourceText(display_name(path), text))
         return self.parsed[path]
+
+    def params(self, path: Path) -> Collection[str]:
+        """Names of the params that a file declares, in its order, found once."""
+        if path not in self._params:
+            tree, _ = self.read(path)
+            variables = (node for node in tree.declarations if isinstance(node, ast.Variable))
+            names = (node.name.text for node in variables if node.kind in PARAMS)
+            self._params[path] = dict.fromkeys(names)
+        return self._params[path]
 
     def declares(self, path: Path, name: str) -> bool:
         """Whether a file declares a variable, a constant or a function of that name."""

@@ -258,3 +258,11 @@ def test_what_stands_in_the_place_of_a_file_is_said(
     text = refusal(tmp_path, {"main.csl": 'const a = @import_module("other.csl");'})
     assert words in text
     assert "did you mean" not in text
+
+
+def test_the_params_of_a_file_are_found_once_for_all_calls_that_give_some(tmp_path: Path) -> None:
+    (tmp_path / "counter.csl").write_text(COUNTER, encoding="utf-8")
+    imports = ImportPaths(tmp_path)
+    found = imports.params(tmp_path / "counter.csl")
+    assert list(found) == ["first"]
+    assert imports.params(tmp_path / "counter.csl") is found

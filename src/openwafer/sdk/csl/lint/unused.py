@@ -12,14 +12,14 @@ from typing import Final
 
 from openwafer.diagnostics import Diagnostic, OpenwaferError, Severity
 from openwafer.sdk.csl import ast, types
-from openwafer.sdk.csl.imports import LIBRARY, ImportPaths
+from openwafer.sdk.csl.imports import LIBRARY, PARAMS, ImportPaths
 from openwafer.sdk.csl.options import CompileOptions
 from openwafer.sdk.csl.recursion import deep_recursion
 from openwafer.sdk.csl.sema.functions import function_name, is_generic
 from openwafer.sdk.csl.sema.globals import find_global
 from openwafer.sdk.csl.sema.image import new_sema
 from openwafer.sdk.csl.sema.layout_state import LayoutState, Surroundings
-from openwafer.sdk.csl.sema.modules import PARAMS, start_module
+from openwafer.sdk.csl.sema.modules import start_module
 from openwafer.sdk.csl.sema.sema import Sema
 from openwafer.sdk.csl.values import Comptime, FunctionValue, Module
 

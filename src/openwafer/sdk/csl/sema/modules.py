@@ -1,6 +1,7 @@
 """Imports of files, and what a file does when it is imported."""
 
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,6 @@ from openwafer.sdk.csl.types import Type
 from openwafer.sdk.csl.values import Comptime, Module, Operand
 from openwafer.source import Span
 
-PARAMS: Final = (ast.VariableKind.PARAM, ast.VariableKind.COLOR)
 _MOST_NAMED: Final = 8
 """Params of a file that are named."""
 _MOST_OF_A_FILE: Final = 64
@@ -97,14 +97,14 @@ def warn_of_unknown_params(
         params: their names.
         giver: what gives them, as written; None is the command line.
     """
-    tree, _ = sema.imports.read(path)
-    variables = [node for node in tree.declarations if isinstance(node, ast.Variable)]
-    known = [node.name.text for node in variables if node.kind in PARAMS]
+    known = sema.imports.params(path)
+    unknown = [name for name in params if name not in known]
+    # Layouts give each of their PEs its params, by a call each.
+    if not unknown:
+        return
     more = [f"and {len(known) - _MOST_NAMED} more"] * (len(known) > _MOST_NAMED)
-    listed = ", ".join([*known[:_MOST_NAMED], *more]) or "none"
-    for name in params:
-        if name in known:
-            continue
+    listed = ", ".join([*islice(known, _MOST_NAMED), *more]) or "none"
+    for name in unknown:
         given = ", which the command line gives" if giver is None else ""
         span = None if giver is None else _span_of_field(giver, name)
         remedy = suggestion(name, known) or f"declare it there with 'param {name};'"
