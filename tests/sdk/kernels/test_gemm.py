@@ -67,10 +67,33 @@ def test_bits_do_not_depend_on_the_rectangle() -> None:
     assert np.array_equal(one, many)
 
 
+def own_cycles(plan: GemmPlan) -> int:
+    """Of a run with ones."""
+    a, b = (np.ones(shape, plan.precision.given) for shape in (plan.shape[:2], plan.shape[1:]))
+    return plan.run(a, b).cycles
+
+
 def check_cycles(plan: GemmPlan) -> None:
     """They are the plan's within a tenth."""
-    a, b = (np.ones(shape, plan.precision.given) for shape in (plan.shape[:2], plan.shape[1:]))
-    assert abs(plan.run(a, b).cycles - plan.cycles) <= 0.1 * plan.cycles
+    assert abs(own_cycles(plan) - plan.cycles) <= 0.1 * plan.cycles
+
+
+@pytest.mark.parametrize("arch", ["wse2", "wse3"])
+def test_a_small_product_on_one_pe_takes_exactly_what_its_instructions_say(arch: str) -> None:
+    plan = kernels.plan_gemm((2, 2, 2), (1, 1), arch=arch)
+    assert own_cycles(plan) == plan.cycles
+
+
+# The corner's PE sends and receives all words, which are more than its first task hides.
+def test_a_larger_product_on_one_pe_waits_for_its_own_words() -> None:
+    plan = kernels.plan_gemm((8, 8, 8), (1, 1))
+    assert own_cycles(plan) == pytest.approx(plan.cycles, rel=0.02)
+
+
+# A PE that sends next does so before it multiplies.
+def test_a_small_product_on_two_columns_waits_for_the_next_sender() -> None:
+    plan = kernels.plan_gemm((2, 2, 4), (1, 2), arch="wse2")
+    assert own_cycles(plan) == pytest.approx(plan.cycles, rel=0.02)
 
 
 # Large tiles, whose words hide behind products; small ones, which are mostly tasks; and tall ones,

@@ -41,12 +41,24 @@ from openwafer.sdk.kernels.running import (
 
 _MOST_PANELS: Final = 64
 """Of a PE that a plan tries."""
-_MAIN_CYCLES: Final = 74
-"""Of the first task's instructions: routes are set, and transfers begin both ways."""
+_MAIN_CYCLES: Final = 95
+"""Of the corner's first task until sums are set to zero: it sends and receives both ways."""
+_OTHER_MAIN_CYCLES: Final = 74
+"""Of a PE that does not send first: routes are set, and transfers begin both ways."""
+_SENDS_CYCLES: Final = 30
+"""Until the corner's first panel leaves."""
+_RECEIVES_CYCLES: Final = 73
+"""Until it receives the first one."""
+_NEXT_SENDER_CYCLES: Final = 5
+"""More of the PE that sends next: 17 of a task behind the first panel, 12 fewer of its first."""
 _ARRIVED_CYCLES: Final = (39, 37)
 """Of the instructions of the two tasks that note a panel's halves."""
 _NEXT_CYCLES: Final = 51
 """Of those of the task that multiplies: the next panel's transfers begin, and its addresses."""
+_TRANSFERS_CYCLES: Final = 26
+"""Of these, what the last panel has not: it begins no transfers."""
+_END_CYCLES: Final = 3
+"""Of two tasks that find a PE's turn to be over, and of the look at the clock."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +122,8 @@ class GemmPlan:
 
         A PE does a beat a cycle, and its products go first, so words of the next two panels come
         in the cycles that products and instructions leave. A panel takes as long as those, or as
-        all beats of the PE that sends both panels while it receives them like all others.
+        all beats of the PE that sends both panels while it receives them like all others. Behind
+        the last one no words come.
         """
         timing, product = GENERATIONS[self.arch].timing, self.product
         # The second task could run when the first one began.
@@ -118,11 +131,29 @@ class GemmPlan:
         multiplied = product.cycles(self.arch) + sum(_ARRIVED_CYCLES) + _NEXT_CYCLES + switches
         last = timing.task_cycles + _ARRIVED_CYCLES[1] + timing.switch_cycles
         moved = product.peak_cycles(self.arch) + 2 * self.words + last
-        hops = timing.hop_cycles * (self.rows + self.columns)
+        panels = (self.num_panels - 1) * max(multiplied, moved) + multiplied
+        return round(self._begin_cycles + panels - _TRANSFERS_CYCLES + _END_CYCLES)
+
+    @property
+    def _begin_cycles(self) -> int:
+        """Until a switch before the tasks that note the first panels.
+
+        They come behind the first task or behind the words, of which the corner's PE sends and
+        receives all, a beat each; another one waits for their way, or sends before it goes on.
+        """
+        timing = GENERATIONS[self.arch].timing
         front = FRONT_BYTES // self.precision.sums.itemsize
         zeros = zeros_cycles(front + self.tile[0] * self.tile[1], self.precision, self.arch)
-        begin = LOOK_CYCLES + _MAIN_CYCLES + zeros + hops + self.words
-        return round(begin + self.num_panels * max(multiplied, moved))
+        begin, switch = LOOK_CYCLES + zeros, timing.switch_cycles
+        corner = max(_SENDS_CYCLES + 2 * self.words, _RECEIVES_CYCLES + self.words)
+        found = [_MAIN_CYCLES, corner + timing.arrival_cycles + timing.task_cycles - switch]
+        if self.rows * self.columns > 1:
+            hops = timing.hop_cycles * (self.rows + self.columns)
+            found.append(_OTHER_MAIN_CYCLES + hops + self.words)
+        if self.columns > 1:
+            later = switch - timing.wavelet_switch_cycles + timing.hop_cycles
+            found.append(_MAIN_CYCLES + _NEXT_SENDER_CYCLES + later)
+        return begin + max(found)
 
     @property
     def share_of_peak(self) -> float:
