@@ -15,7 +15,7 @@ from openwafer.sdk.csl.files import check_file
 from openwafer.sdk.csl.imports import ImportPaths, beside_link, display_name
 from openwafer.sdk.csl.lanes import Group
 from openwafer.sdk.csl.lint.image import linted
-from openwafer.sdk.csl.lint.queues import RESERVED, unbound_queues
+from openwafer.sdk.csl.lint.queues import RESERVED, ids_without_task, unbound_queues
 from openwafer.sdk.csl.lint.routes import Code, route_warnings
 from openwafer.sdk.csl.lint.unused import mistakes_in_code, mistakes_in_layout
 from openwafer.sdk.csl.options import CompileOptions
@@ -69,7 +69,7 @@ def build(layout_file: Path, options: CompileOptions, imports: ImportPaths | Non
 
     found = images_of(state, options, analyse)
     warnings.extend(warning for warning in found.warnings if warning not in warnings)
-    warnings.extend(unbound_queues(surroundings))
+    warnings.extend((*unbound_queues(surroundings), *ids_without_task(surroundings)))
     for file, params in found.samples.items():
         warnings.extend(mistakes_in_code(file, params, options, imports, surroundings))
     if path not in found.samples:

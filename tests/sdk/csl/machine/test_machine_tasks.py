@@ -238,6 +238,21 @@ def test_a_queue_without_a_color_is_a_warning_on_wse3(
     assert sum(text in one for one in warnings) == number
 
 
+BLOCKED = "fn main() void { @unblock(@get_local_task_id(NUMBER)); }"
+OTHER_TASK = "task other() void {} comptime { @bind_local_task(other, @get_local_task_id(11)); }"
+
+
+@pytest.mark.parametrize(("number", "is_told"), [(10, True), (11, False), (29, False)])
+def test_an_id_that_no_task_of_the_program_has_is_told_where_it_is_unblocked(
+    tmp_path: Path, number: int, *, is_told: bool
+) -> None:
+    source = BLOCKED.replace("NUMBER", str(number)) + OTHER_TASK
+    told = warnings_of(tmp_path, source + EXPORT_MAIN, Arch.WSE3, MAIN)
+    text = "@unblock names local task id 10, and no task is bound to it"
+    assert any(text in one and "(ids with a task: 11)" in one for one in told) == is_told
+    assert len(told) == is_told
+
+
 def test_a_queue_is_initialized_once(tmp_path: Path) -> None:
     call = "@initialize_queue(@get_input_queue(2), .{ .color = @get_color(5) });"
     text = refusal(tmp_path, f"comptime {{ {call} {call} }}")

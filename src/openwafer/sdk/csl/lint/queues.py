@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from openwafer.diagnostics import Diagnostic
-from openwafer.sdk.arch.generation import Arch
+from openwafer.sdk.arch.generation import TEARDOWN_TASK, Arch
 from openwafer.sdk.csl.lint.checked import CheckedImage, warning
 from openwafer.sdk.csl.sema.layout_state import Surroundings
 from openwafer.sdk.csl.sema.machine_state import queues_of
@@ -21,6 +21,8 @@ RESERVED_TASKS: Final[Mapping[TaskKind, frozenset[int]]] = MappingProxyType(
 RESERVED_QUEUES: Final[Mapping[Arch, frozenset[int]]] = MappingProxyType(
     {Arch.WSE2: frozenset((0,)), Arch.WSE3: frozenset((0, 1))}
 )
+_OF_THE_MACHINE: Final = frozenset((TEARDOWN_TASK, 30, 31))
+"""Local task ids of teardown, of the timer, and of what stands for no task."""
 _REMEDY_FOR_QUEUE: Final = "call @initialize_queue(queue, .{ .color = ... }) in a comptime block"
 
 
@@ -34,6 +36,19 @@ def unbound_queues(surroundings: Surroundings) -> Iterator[Diagnostic]:
             kind = "input_queue" if is_input else "output_queue"
             message = f"{kind} {number} is used and bound to no color, which wse3 needs"
             yield warning("queue-unbound", message, span, _REMEDY_FOR_QUEUE)
+
+
+def ids_without_task(surroundings: Surroundings) -> Iterator[Diagnostic]:
+    """Warnings about ids of local tasks that code blocks or unblocks, and no PE gives a task."""
+    bound = surroundings.bound_ids
+    own = {*_OF_THE_MACHINE, *(RESERVED_TASKS[TaskKind.LOCAL] if surroundings.has_memcpy else ())}
+    for number, (call, span) in surroundings.blocked_ids.items():
+        if number in bound or number in own:
+            continue
+        listed = ", ".join(map(str, sorted(bound))) or "none"
+        message = f"@{call} names local task id {number}, and no task is bound to it"
+        remedy = "bind one with @bind_local_task, or name the id of the task that is meant"
+        yield warning("id-without-task", message, span, f"{remedy} (ids with a task: {listed})")
 
 
 def shared_queues(image: CheckedImage) -> Iterator[Diagnostic]:

@@ -176,7 +176,7 @@ def _assembled(sema: Sema) -> ImageResult:
     state.module.globals = state.globals()
     state.module.stack_base = state.next_address
     if state.surroundings is not None:
-        state.surroundings.note_queues(state.machine.named_queues, state.machine.queues)
+        state.surroundings.note(state.machine)
     module = folded(state.module)
     functions = module.functions.values()
     code_words = sum(one.op not in _NO_CODE for every in functions for one in every.instructions)

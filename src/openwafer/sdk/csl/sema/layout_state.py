@@ -1,6 +1,6 @@
 """What the layout block says: the rectangle, the code of each PE, routes, and the host's names."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from openwafer.sdk.csl.sema.debug_tables import DebugTables
 from openwafer.sdk.csl.sema.layout_numbers import Shape
+from openwafer.sdk.csl.sema.machine_state import MachineState
 from openwafer.sdk.csl.sema.recording import Memo
 from openwafer.sdk.csl.values import Comptime
 from openwafer.sdk.program.program import HostName
@@ -63,6 +64,9 @@ class Surroundings:
         plans: of the image that was analysed last, by its file.
         named_queues: of WSE-3 that some image uses, by direction and number, with the first place.
         bound_queues: those that some image binds to a color.
+        blocked_ids: of local tasks that some image blocks or unblocks, each with the builtin and
+            place that name it first.
+        bound_ids: those that some image binds a task to.
         has_memcpy: the memcpy library is configured.
         is_simd: two 16-bit elements share a wavelet where a descriptor does not say.
     """
@@ -74,16 +78,19 @@ class Surroundings:
     plans: dict[Path, MemoryPlan] = field(default_factory=dict)
     named_queues: dict[tuple[bool, int], Span] = field(default_factory=dict)
     bound_queues: set[tuple[bool, int]] = field(default_factory=set)
+    blocked_ids: dict[int, tuple[str, Span]] = field(default_factory=dict)
+    bound_ids: set[int] = field(default_factory=set)
     has_memcpy: bool = False
     is_simd: bool = False
 
-    def note_queues(
-        self, named: Mapping[tuple[bool, int], Span], bound: Iterable[tuple[bool, int]]
-    ) -> None:
-        """Add the queues of an image."""
-        for queue, span in named.items():
+    def note(self, machine: MachineState) -> None:
+        """Add the queues and tasks of an image."""
+        for queue, span in machine.named_queues.items():
             self.named_queues.setdefault(queue, span)
-        self.bound_queues.update(bound)
+        for number, named in machine.blocked_ids.items():
+            self.blocked_ids.setdefault(number, named)
+        self.bound_queues.update(machine.queues)
+        self.bound_ids.update(bound.task_id for bound in machine.tasks)
 
 
 @dataclass

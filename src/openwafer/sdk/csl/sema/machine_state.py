@@ -81,6 +81,8 @@ class MachineState:
         mapped_registers: those that `@map` takes elements of, each with the first place.
         vain_options: what operations on registers say themselves, by the operation's place.
         blocked: last word on each target of block and unblock: kind and id to is blocked.
+        blocked_ids: of local tasks that code blocks or unblocks, each with the builtin and place
+            that name it first.
         registers: word address to value.
         teardown_handlers: color to entry.
         empty_queue_handlers: queue, output queues from 8 on, to entry.
@@ -108,6 +110,7 @@ class MachineState:
         default_factory=dict
     )
     blocked: dict[tuple[BlockKind, int], bool] = field(default_factory=dict)
+    blocked_ids: dict[int, tuple[str, Span]] = field(default_factory=dict)
     dsr_loads: list[Named] = field(default_factory=list)
     fifos: list[Named] = field(default_factory=list)
     registers: dict[int, int] = field(default_factory=dict)

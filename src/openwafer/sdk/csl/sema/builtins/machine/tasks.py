@@ -1,6 +1,7 @@
 """Builtins that bind tasks to ids, activate, block and unblock them."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final
 
 from openwafer.sdk.arch.generation import Arch
@@ -12,6 +13,7 @@ from openwafer.sdk.csl.sema.builtins.machine.targets import known_target, target
 from openwafer.sdk.csl.sema.functions import function_entry, function_type
 from openwafer.sdk.csl.sema.linking import check_abi
 from openwafer.sdk.csl.sema.machine_state import BoundTask
+from openwafer.sdk.csl.sema.recording import Question
 from openwafer.sdk.csl.sema.sema import Sema, builtin
 from openwafer.sdk.csl.values import NOTHING, Comptime, FunctionValue, Operand
 from openwafer.sdk.program.image import TaskKind, TaskRotation
@@ -168,10 +170,26 @@ def _activate(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     return NOTHING
 
 
+@dataclass(frozen=True, slots=True)
+class _Blocked(Question):
+    """The id of a local task that is blocked or unblocked, which some task should have."""
+
+    number: int
+    call: str
+    span: Span
+
+    def answer(self, sema: Sema) -> None:
+        """None: which ids have a task is known at the end."""
+        sema.image.machine.blocked_ids.setdefault(self.number, (self.call, self.span))
+
+
 @builtin("block", "unblock")
 def _block(sema: Sema, call: ast.BuiltinCall, _: t.Type | None) -> Operand:
     (node,) = call.arguments
     operand = target_id(sema, node, call.name.text)
+    if isinstance(operand, Comptime) and operand.type == t.LOCAL_TASK_ID:
+        assert isinstance(operand.value, int)
+        sema.ask(_Blocked(operand.value, call.name.text, node.span))
     if not sema.is_comptime:
         sema.emit(call.name.text, target_value(sema, operand, node.span, is_block=True))
         return NOTHING
