@@ -27,7 +27,20 @@ fn main() void { @mov32(@get_dsd(mem1d_dsd, .{ .tensor_access = |i|{1} -> x[i] }
 comptime { @export_symbol(main); }
 """
 IDLE = "fn main() void {} comptime { @export_symbol(main); }"
-FILES = {"S": SENDER, "R": READER, "I": IDLE}
+HALVES = SENDER.replace("@mov32(out, @as(u32, 1))", "@mov16(out, @as(u16, 1))")
+CONTROL = SENDER.replace(".extent = 1", ".extent = 1, .control = true")
+TAKER = """
+task take(ARGUMENTS) void {}
+fn main() void {}
+comptime {
+  @export_symbol(main);
+  @bind_data_task(take, @get_data_task_id(@get_color(3)));
+}
+"""
+TAKERS = {"1": "a: u16", "2": "a: u16, b: u16", "4": "a: f32"}
+FILES = {"S": SENDER, "H": HALVES, "C": CONTROL, "R": READER, "I": IDLE} | {
+    name: TAKER.replace("ARGUMENTS", arguments) for name, arguments in TAKERS.items()
+}
 STEPS = {"WEST": (-1, 0), "EAST": (1, 0), "SOUTH": (0, 1), "NORTH": (0, -1)}
 BACK = {"WEST": "EAST", "EAST": "WEST", "SOUTH": "NORTH", "NORTH": "SOUTH"}
 Routes = dict[tuple[int, int], tuple[list[str], list[str]]]
@@ -120,6 +133,23 @@ def test_a_color_with_switches_takes_all_its_positions(tmp_path: Path) -> None:
         ".tx = .{ RAMP } }, .switches = .{ .pos1 = .{ .rx = WEST } } });"
     )
     assert warnings_of(tmp_path, ["SR"], {(0, 0): SEND}, switched) == ()
+
+
+@pytest.mark.parametrize("code", ["S2", "S4", "H1", "C1"])
+def test_tasks_take_all_bits_of_what_is_sent(tmp_path: Path, code: str) -> None:
+    assert warnings_of(tmp_path, [code], {(0, 0): SEND, (1, 0): TAKE}) == ()
+
+
+def test_a_task_of_half_of_what_is_sent_is_told_with_both_sizes(tmp_path: Path) -> None:
+    (told,) = warnings_of(tmp_path, ["S1"], {(0, 0): SEND, (1, 0): TAKE})
+    assert "data task 'take' of PE (1, 0) takes 16 bits of a wavelet of color 3" in told
+    assert "and @mov32 sends 32" in told
+
+
+def test_where_some_code_sends_halves_nobody_is_told_of_the_rest(tmp_path: Path) -> None:
+    through = ["WEST", "RAMP"], ["EAST"]
+    routes: Routes = {(0, 0): SEND, (1, 0): through, (2, 0): TAKE}
+    assert warnings_of(tmp_path, ["SH1"], routes) == ()
 
 
 def followed(code: list[str], routes: Routes) -> set[str]:

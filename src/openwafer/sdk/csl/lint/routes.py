@@ -17,13 +17,21 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import Diagnostic
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.csl.lint.checked import warning
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS, element_words
+from openwafer.sdk.csl.lint.checked import known, warning
 from openwafer.sdk.csl.lint.queues import RESERVED_COLORS, reserved
 from openwafer.sdk.csl.sema.image_state import ImageState
 from openwafer.sdk.csl.sema.layout_state import LayoutState
-from openwafer.sdk.csl.sema.machine_state import queues_of
+from openwafer.sdk.csl.sema.machine_state import BoundTask, MachineState, queues_of
 from openwafer.sdk.ir.function import Module
-from openwafer.sdk.program.image import Image
+from openwafer.sdk.program.descriptor import (
+    WORD_COLOR,
+    WORD_KIND,
+    WORD_QUEUE,
+    DsdFlag,
+    DsdKind,
+)
+from openwafer.sdk.program.image import Image, QueueBinding, TaskKind
 from openwafer.sdk.program.routing import OPPOSITE, STEPS, ColorConfig, Direction
 from openwafer.source import Span
 
@@ -45,6 +53,7 @@ _EDGES: Final[Mapping[Direction, tuple[int | slice, int | slice]]] = {
     Direction.NORTH: (0, _ALL),
 }
 _RAMP: Final = 1 << Direction.RAMP
+_HALF_BITS: Final = 16
 _WAYS_AND_BACK: Final = (
     1 << Direction.WEST | 1 << Direction.EAST,
     1 << Direction.SOUTH | 1 << Direction.NORTH,
@@ -59,11 +68,15 @@ class Traffic:
         sent: that descriptors or queues of outputs name; None where run time chooses a color.
         read: the same of inputs, and of data tasks.
         is_configured: code writes configuration registers, and so may change routes and queues.
+        wide: colors that operations send elements of 32 bits with, each with an operation.
+        halved: data tasks whose arguments take no more than 16 bits, by the color that starts them.
     """
 
     sent: frozenset[int] | None
     read: frozenset[int] | None
     is_configured: bool
+    wide: Mapping[int, str]
+    halved: Mapping[int, BoundTask]
 
 
 def traffic_of(module: Module, state: ImageState, arch: Arch) -> Traffic:
@@ -85,7 +98,31 @@ def traffic_of(module: Module, state: ImageState, arch: Arch) -> Traffic:
         None if is_open else frozenset(sent),
         None if is_open else frozenset(read),
         writes or bool(machine.registers),
+        dict(_wide(module, {one.queue: one.color for one in queues.bindings if not one.is_input})),
+        dict(_halved(machine, arch, queues.bindings)),
     )
+
+
+def _wide(module: Module, color_of: Mapping[int, int]) -> Iterator[tuple[int, str]]:
+    """Colors and operations that send elements of 32 bits, as far as they are known."""
+    for every in module.functions.values():
+        for one in every.instructions:
+            if one.op != "vector" or element_words(VECTOR_OPS[one.names[0]].destination) == 1:
+                continue
+            for words in known(one.args[:1], DsdKind.FABOUT):
+                if not words[WORD_KIND] & DsdFlag.CONTROL:
+                    yield color_of.get(words[WORD_QUEUE], words[WORD_COLOR]), one.names[0]
+
+
+def _halved(
+    machine: MachineState, arch: Arch, queues: Iterable[QueueBinding]
+) -> Iterator[tuple[int, BoundTask]]:
+    color_of = {one.queue: one.color for one in queues if one.is_input}
+    for bound in machine.tasks:
+        if bound.kind is TaskKind.DATA and 0 < bound.num_bits <= _HALF_BITS:
+            color = bound.task_id if arch is Arch.WSE2 else color_of.get(bound.task_id)
+            if color is not None:
+                yield color, bound
 
 
 @dataclass(frozen=True)
@@ -157,6 +194,7 @@ def route_warnings(state: LayoutState, code: Code, *, is_strict: bool) -> Iterat
             yield from finder.unrouted()
         yield from finder.broken_hops()
         yield from finder.unread()
+        yield from finder.halved()
         yield from finder.circles()
 
 
@@ -297,6 +335,27 @@ class _Finder:
                 f"color {color.number} reaches the core of PE {_spelled(pe)}, whose code never "
                 "reads it",
                 "read it with a data task or a fabin_dsd, or take RAMP out of its .tx",
+            )
+
+    def halved(self) -> Iterator[Diagnostic]:
+        """Wavelets of 32 bits that start a data task of 16."""
+        color, traffic = self._color, self._color.code.traffic
+        sending = [one for one, sends in zip(traffic, color.sends, strict=True) if sends]
+        names = [one.wide.get(color.number) for one in sending]
+        tasks = [one.halved.get(color.number) for one in traffic]
+        # Where some of the code may send other elements, whose wavelets come is not known.
+        if None in names or not any(tasks):
+            return
+        takes = color.of_images([task is not None for task in tasks])
+        pe = self._fed(takes & (color.tx & np.uint8(_RAMP) != 0) & color.is_known)
+        task = None if pe is None else tasks[color.code.image_of[pe]]
+        if pe is not None and task is not None:
+            yield warning(
+                "wavelet-halved",
+                f"data task '{task.function}' of PE {_spelled(pe)} takes {task.num_bits} bits of a "
+                f"wavelet of color {color.number}, and @{names[0]} sends 32",
+                task.span,
+                "take one argument of 32 bits or two of 16, or send elements of 16 bits",
             )
 
     def circles(self) -> Iterator[Diagnostic]:

@@ -47,13 +47,18 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class BoundTask:
-    """A task's id."""
+    """A task's id.
+
+    Attributes:
+        num_bits: that its arguments take.
+    """
 
     kind: TaskKind
     task_id: int
     entry: int
     function: FunctionValue | None
     span: Span
+    num_bits: int
 
 
 @dataclass

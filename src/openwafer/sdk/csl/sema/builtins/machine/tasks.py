@@ -99,7 +99,8 @@ def bind(sema: Sema, kind: TaskKind, task: FunctionValue, task_id: int, span: Sp
     if kind is TaskKind.DATA and sema.arch is Arch.WSE3:
         machine.named_queues.setdefault((True, task_id), span)
     entry = function_entry(sema, task, span)
-    machine.tasks.append(BoundTask(kind, task_id, entry, task, span))
+    kinds = (one for one in function_type(sema, task).parameters if one is not None)
+    machine.tasks.append(BoundTask(kind, task_id, entry, task, span, sum(map(t.num_bits, kinds))))
 
 
 def _is_apart(sema: Sema, kind: TaskKind, other: TaskKind) -> bool:
