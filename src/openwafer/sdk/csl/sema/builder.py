@@ -68,10 +68,8 @@ class FunctionBuilder:
 
     def forget(self, first: ir.Block) -> None:
         """Throw away `first` and every block entered after it."""
-        last = None
-        while last is not first:
-            last = self.function.blocks.pop()
-            self._entered.discard(last.label)
+        while self.function.blocks.pop() is not first:
+            pass
         self._block = None
 
     def emit(
