@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any, Final, TypeVar
 
 import torch
@@ -337,6 +337,7 @@ class Presence:
         self._group = group
         self._tick_seconds = min(tick_seconds, group.timeout_seconds / TICKS_PER_TIMEOUT)
         self._leaving: deque[Pending] = deque()
+        self._lock = Lock()
         self._has_ended = Event()
         if group.rank == FIRST_RANK:
             # A message to a lost rank cannot be called off: it must not keep the process.
@@ -352,7 +353,8 @@ class Presence:
     def tell(self) -> None:
         """Say it once, and wait for nobody to take that."""
         tick = torch.zeros(FRAME_BYTES, dtype=torch.uint8)
-        self._leaving.extend(self._group.send_to_all(tick, FRAME_TAG, "the signal WAIT"))
+        with self._lock:
+            self._leaving.extend(self._group.send_to_all(tick, FRAME_TAG, "the signal WAIT"))
 
     def finish(self) -> None:
         """Return when those have been taken that were sent to ranks who listen.
@@ -360,8 +362,13 @@ class Presence:
         Raises:
             OpenwaferError: ``rank-lost``.
         """
-        while self._leaving:
-            self._leaving.popleft().wait()
+        while (leaving := self._next_leaving()) is not None:
+            leaving.wait()
+
+    def _next_leaving(self) -> Pending | None:
+        # What is just being sent leaves first.
+        with self._lock:
+            return self._leaving.popleft() if self._leaving else None
 
     def end(self) -> None:
         """Say nothing more."""
