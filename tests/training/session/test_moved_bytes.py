@@ -82,45 +82,30 @@ def config_of(data: TinyData, folder: Path, shape: Shape) -> RunConfig:
     )
 
 
-class CountedDisk(FileIo):
-    """A disk in memory, as fast as a plan's whose writes never lag, with the bytes it moved.
-
-    While writes lag, parts that were used since are dropped in place of those still unwritten, and
-    are read again.
-    """
+class CountingIo(FileIo):
+    """The system's calls, with the bytes that they moved."""
 
     def __init__(self) -> None:
         self.read_bytes = self.written_bytes = 0
-        self._disk = bytearray()
-
-    def allocate(self, descriptor: int, num_bytes: int) -> None:
-        super().allocate(descriptor, num_bytes)
-        self._disk = bytearray(num_bytes)
 
     def read(self, descriptor: int, buffer: memoryview, offset: int) -> int:
-        buffer[:] = self._disk[offset : offset + len(buffer)]
-        self.read_bytes += len(buffer)
-        return len(buffer)
+        num_bytes = super().read(descriptor, buffer, offset)
+        self.read_bytes += num_bytes
+        return num_bytes
 
     def write(self, descriptor: int, buffer: memoryview, offset: int) -> int:
-        self._disk[offset : offset + len(buffer)] = buffer
-        self.written_bytes += len(buffer)
-        return len(buffer)
-
-    def sync(self, descriptor: int) -> None:
-        pass
-
-    def replace(self, path: Path, data: bytes) -> None:
-        path.write_bytes(data)
+        num_bytes = super().write(descriptor, buffer, offset)
+        self.written_bytes += num_bytes
+        return num_bytes
 
 
 def run_bytes(config: RunConfig) -> tuple[int, int]:
     """Bytes that a whole run reads and writes."""
     # One thread each way, so that the sums need no lock.
-    disk = CountedDisk()
-    options = StoreOptions(num_readers=1, num_writers=1, file_io=disk)
+    counting = CountingIo()
+    options = StoreOptions(num_readers=1, num_writers=1, file_io=counting, is_paced=True)
     Session(config, console=quiet(), store=options).train()
-    return disk.read_bytes, disk.written_bytes
+    return counting.read_bytes, counting.written_bytes
 
 
 def moved_bytes(

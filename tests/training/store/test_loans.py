@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 
@@ -124,6 +125,19 @@ def test_reads_are_made_in_the_order_of_the_loans(tmp_path: Path) -> None:
         for loan in [store.borrow(record, (W,)) for record in order]:
             loan.wait()
     assert list(dict.fromkeys(transfer.record for transfer in done)) == order
+
+
+def test_a_paced_store_lends_when_the_disk_has_done_what_it_can(tmp_path: Path) -> None:
+    gate = GatedIo()
+    options = dataclasses.replace(QUICK, file_io=gate, is_paced=True)
+    with make_store(tmp_path / "store", options=options) as store, ThreadPoolExecutor(1) as threads:
+        gate.writes.clear()
+        with store.lent("layer0", (W,)):
+            pass
+        loan = threads.submit(store.borrow, "layer1", (W,))
+        is_lent = bool(wait([loan], 0.1).done)
+        gate.writes.set()
+        assert (is_lent, loan.result().is_ready) == (False, True)
 
 
 def test_a_loan_waits_for_room_until_another_is_released(tmp_path: Path) -> None:

@@ -182,6 +182,10 @@ class Lending:
     a part of the next one is read while the last one is in use or being written. What is foreseen
     is read behind all loans, into room that a loan takes away again.
     All methods want the store's lock held.
+
+    Attributes:
+        is_paced: whether each loan, release and foresight waits until the disk has done what it
+            can.
     """
 
     def __init__(
@@ -197,6 +201,7 @@ class Lending:
         # Who has each part on disk, in the order in which they were given it.
         self._lent: dict[PartState, list[Loan]] = {}
         self._num_loans = 0
+        self.is_paced = False
         self.read_ahead = ReadAhead(monitor, meter, unit_bytes, self._settle)
         self.write_behind = WriteBehind(monitor, commits, meter, unit_bytes, self._settle)
 
@@ -209,6 +214,7 @@ class Lending:
         is_read_only: bool,
     ) -> Loan:
         """Queue a loan and start whatever can start."""
+        self._keep_pace()
         self._num_loans += 1
         epoch, states = self.commits.epoch, list(parts.values())
         loan = Loan(self, layout, parts, fresh, is_read_only, epoch, self._num_loans, states)
@@ -228,6 +234,7 @@ class Lending:
 
     def foresee(self, parts: Iterable[PartState]) -> None:
         """Read parts into the ring while it has room; forget those foreseen before."""
+        self._keep_pace()
         self._foreseen, self._kept = deque(parts), []
         self._grant_in_order()
 
@@ -241,6 +248,7 @@ class Lending:
 
     def release(self, loan: Loan, dirty: Collection[Part]) -> None:
         """Take the parts back and send changed ones on their way to the disk."""
+        self._keep_pace()
         loan.is_released = True
         if loan.missing:
             self._waiting.remove(loan)
@@ -258,6 +266,13 @@ class Lending:
             self.read_if_wanted(part)
             self._settle(part)
         self.monitor.announce()
+
+    def _keep_pace(self) -> None:
+        if self.is_paced:
+            self.monitor.wait_until(
+                lambda: not (self.read_ahead.is_busy or self.write_behind.is_busy),
+                lambda: "the disk to have done what it can",
+            )
 
     @property
     def num_waiting(self) -> int:

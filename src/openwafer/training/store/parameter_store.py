@@ -49,8 +49,10 @@ class StoreOptions:
 
     `agree`, given a step that is ready to be committed, returns when it may be: for several stores
     that commit as one, each of which can then be opened at that step or the one before. It is
-    called from an I/O thread. `io_unit_bytes`, the size of one read or write, is a multiple of
-    4096. A wait that sees no transfer end for `stall_seconds` is reported as stuck. `on_transfer`
+    called from an I/O thread. `is_paced` has whoever borrows, releases or foresees wait until the
+    disk has done what it can, so that as much moves on any disk; it is for measurements, and slow.
+    `io_unit_bytes`, the size of one read or write, is a multiple of 4096. A wait that sees no
+    transfer end for `stall_seconds` is reported as stuck. `on_transfer`
     is called from the I/O threads; it must return at once and raise nothing.
     """
 
@@ -61,6 +63,7 @@ class StoreOptions:
     file_io: FileIo = field(default_factory=FileIo)
     on_transfer: TransferListener | None = None
     agree: Callable[[int], None] | None = None
+    is_paced: bool = False
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -85,6 +88,7 @@ class ParameterStore(Records):
         self._lending = Lending(
             self._monitor, self._ring, self._commits, self._meter, options.io_unit_bytes
         )
+        self._lending.is_paced = options.is_paced
         self._folder: StoreFolder | None = None
         self.ring_bytes = ring_bytes
 
