@@ -33,10 +33,10 @@ def test_the_resident_set_is_the_sum_of_the_kinds_and_below_the_peak() -> None:
 
 
 def test_a_reading_costs_well_below_a_millisecond() -> None:
-    started = time.process_time()
+    started = time.thread_time()
     for _ in range(200):
         read_host_memory()
-    assert (time.process_time() - started) / 200 < 5e-4
+    assert (time.thread_time() - started) / 200 < 5e-4
 
 
 def test_another_process_can_be_measured() -> None:

@@ -53,9 +53,9 @@ def test_what_there_is_no_time_for_follows_the_rule() -> None:
 def test_of_a_large_weight_a_part_is_tried() -> None:
     large = WeightKind(PackedRoom.smallest((16_384, 4096), 1 << 23), is_turned=False)
     measured([SMALL], most_seconds=0)
-    start = time.process_time()
+    start = time.thread_time()
     measured([large])
-    assert time.process_time() - start < 10
+    assert time.thread_time() - start < 10
 
 
 def test_the_random_numbers_of_a_run_are_not_touched() -> None:
