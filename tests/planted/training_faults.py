@@ -397,4 +397,28 @@ TRAINING_FAULTS: Final = (
         "note(metrics.seconds, run.config.batch.samples_of_piece)",
         ("training/session/test_first_steps.py",),
     ),
+    Fault(
+        "coarse-forgotten",
+        "a refusal names no smaller budget of larger layers",
+        "training/stream/plan/search.py",
+        "        smallest = min(smallest, found, key=lambda one: one.peak_bytes)\n",
+        "",
+        ("training/stream/test_smallest_budget.py",),
+    ),
+    Fault(
+        "two-clocks",
+        "operators are timed by the wall, and the step that they are of by its thread",
+        "training/stream/plan/machine.py",
+        "operators_seconds(calls.forward, CPU, clock=clock)",
+        "operators_seconds(calls.forward, CPU)",
+        ("training/stream/test_streaming_time.py",),
+    ),
+    Fault(
+        "left-again",
+        "a rank says again and again that its backward has left a module of experts",
+        "training/stream/replicas/expert_link.py",
+        "            self._entered.discard(path)\n",
+        "",
+        ("training/stream/test_expert_link.py",),
+    ),
 )
