@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -98,6 +99,26 @@ def test_backward_passes_of_few_weights_take_what_their_tasks_do(
     delta, gradient = kernels.streamed_delta(plan, x), kernels.streamed_gradient(plan, x, x)
     assert delta.cycles == pytest.approx(kernels.delta_cycles(plan), rel=0.02)
     assert gradient.cycles == pytest.approx(kernels.gradient_cycles(plan), rel=0.02)
+
+
+# Weights of an output without any before it wait for its gradients, and none are sent for that one.
+def test_backward_passes_with_outputs_that_have_no_weights_take_what_their_tasks_do() -> None:
+    w = np.zeros((6, 8), np.float32)
+    w[3, 0] = w[4, :3] = 1
+    plan = kernels.plan_streamed(
+        scipy.sparse.csr_array(w), 4, (1, 1), arch="wse2", streaming=Streaming(1, 1)
+    )
+    x, dy = np.ones((8, 4), np.float32), np.ones((6, 4), np.float32)
+    delta, gradient = kernels.streamed_delta(plan, dy), kernels.streamed_gradient(plan, x, dy)
+    assert delta.cycles == pytest.approx(kernels.delta_cycles(plan), rel=0.01)
+    assert gradient.cycles == pytest.approx(kernels.gradient_cycles(plan), rel=0.01)
+
+
+def test_rows_of_a_backward_pass_wait_less_as_other_tasks_lie_between_their_weights() -> None:
+    w = weights("even", (24, 24), 0.75, 3)
+    plan = kernels.plan_streamed(w, 8, (6, 1), arch="wse2", streaming=Streaming(1, 1))
+    delta = kernels.streamed_delta(plan, np.ones((24, 8), np.float32))
+    assert delta.cycles == pytest.approx(kernels.delta_cycles(plan), rel=0.05)
 
 
 def test_passes_that_a_plan_has_not_are_refused_in_words() -> None:

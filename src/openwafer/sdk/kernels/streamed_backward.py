@@ -5,6 +5,7 @@ from math import ceil
 from typing import Any, Final
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from openwafer.diagnostics import error
@@ -25,6 +26,7 @@ from openwafer.sdk.kernels.running import (
     compiled,
     cycles_of,
 )
+from openwafer.sdk.kernels.sparse_tiles import Ints
 from openwafer.sdk.kernels.streamed import StreamedPlan
 from openwafer.sdk.kernels.trees import start_delay
 from openwafer.sdk.kernels.vectors import FEW, fold_cycles
@@ -65,7 +67,9 @@ _GIVEN_CYCLES: Final = 45
 _SENT_CYCLES: Final = 20
 """Of the task that hears of its end."""
 _DONE_CYCLES: Final = 27
-"""More of it behind the last output."""
+"""More of it behind the last output, if that has weights."""
+_NONE_CYCLES: Final = 21
+"""Of finding that an output has no gradients of weights to send."""
 _ASKED_CYCLES: Final = 14
 """Of a task's instructions for the gradient of a weight, beside its operations."""
 _DESCRIPTOR_CYCLES: Final = 9
@@ -153,8 +157,9 @@ def delta_cycles(plan: StreamedPlan) -> int:
     begin = _BEGIN_CYCLES + zeros + (_WIDENED_CYCLES if plan.precision.is_widened else 0)
     of_weight = plan.task_cycles(scaling)
     beats = scaling.cycles(plan.tokens, plan.arch)
-    taken = begin + plan.pass_cycles(of_weight, 0)
-    return round(taken + _panels_cycles(plan, of_weight, beats, is_gradient=False))
+    panels = _panels_cycles(plan, of_weight, beats, is_gradient=False)
+    wavelets = plan.streams.wavelets_of_weight
+    return round(begin + _rows_cycles(plan, of_weight, panels, wavelets))
 
 
 def gradient_cycles(plan: StreamedPlan) -> int:
@@ -173,9 +178,20 @@ def gradient_cycles(plan: StreamedPlan) -> int:
         beats = chain_cycles(of_one("fmuls"), plan.tokens, plan.arch)
     of_weight += beats
     sent = _GIVEN_CYCLES + _SENT_CYCLES + timing.switch_cycles
-    taken = _ASKING_CYCLES + plan.streams.row_cycles(of_weight, 0, plan.depth, 1) + widened
-    taken += plan.streams.most_outputs * sent + _DONE_CYCLES
-    return round(taken + _panels_cycles(plan, of_weight, beats, is_gradient=True))
+    num_sent = plan.streams.most_outputs
+    taken = widened + num_sent * sent + (plan.streams.num_outputs - num_sent) * _NONE_CYCLES
+    taken += _DONE_CYCLES if plan.streams.counts[:, -1].any() else 0
+    others = taken + _panels_cycles(plan, of_weight, beats, is_gradient=True)
+    return round(_ASKING_CYCLES + _rows_cycles(plan, of_weight, others, 1))
+
+
+def _rows_cycles(plan: StreamedPlan, of_weight: float, others: float, wavelets: int) -> float:
+    """Cycles of rows of PEs that wait for each other, of which other tasks are those of outputs.
+
+    A row gets gradients of an output as soon as all have a panel for them.
+    """
+    of_output = others / plan.streams.num_outputs
+    return plan.streams.row_cycles(of_weight, of_output, _DEPTH, wavelets)
 
 
 def _panels_cycles(plan: StreamedPlan, of_weight: float, beats: int, *, is_gradient: bool) -> float:
@@ -203,20 +219,46 @@ def _panels_cycles(plan: StreamedPlan, of_weight: float, beats: int, *, is_gradi
     if panel > of_output:
         return taken + (num_outputs - 1) * (soon + max(let - other, panel - of_output))
     late += _FULL_CYCLES - is_gradient * (message - wavelet)
-    num_soon = _num_soon(plan, 1 if is_gradient else plan.streams.wavelets_of_weight)
-    return taken + num_soon * soon + (num_outputs - 1 - num_soon) * late
+    most = plan.streams.counts.max(axis=0) * (1 if is_gradient else plan.streams.wavelets_of_weight)
+    num_soon, num_late, num_blocked = _received(most)
+    blocked = max(let - other, panel - own)
+    received: float = num_soon * soon + num_late * late + num_blocked * blocked
+    return taken + received
 
 
-def _num_soon(plan: StreamedPlan, wavelets_of_weight: int) -> int:
-    """Outputs whose gradients are received by the task that hears of others.
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _received(wavelets: Ints) -> tuple[int, int, int]:
+    """Outputs whose gradients are received soon, and late, and those that their weights wait for.
 
-    It takes turns with tasks of wavelets, so gradients come as many outputs ahead as an output has
-    wavelets, until all panels are full.
+    A task that hears of gradients takes turns with those of wavelets, and begins to receive others
+    if a panel is free; else the task that ends an output does. Behind few wavelets no gradients of
+    the next output have come yet, and what hears of them lets its weights in.
+
+    Args:
+        wavelets: of the weights of each output.
     """
-    num_outputs = plan.streams.num_outputs
-    ahead = plan.streams.most_weights / num_outputs * wavelets_of_weight
-    until_full = (_DEPTH - 1) / ahead if ahead else num_outputs
-    return min(num_outputs - 1, _DEPTH - 2 + ceil(until_full))
+    num_outputs = len(wavelets)
+    num_begun = min(2, num_outputs)
+    num_arrived, num_late, num_blocked, is_full = 1, 0, 0, False
+    for number in range(num_outputs):
+        # Its end is a wavelet, too.
+        for turn in range(wavelets[number] + 1):
+            is_end = turn == wavelets[number]
+            if is_end:
+                if is_full and num_begun < num_outputs:
+                    num_begun += 1
+                    num_late += 1
+                is_full = False
+                num_blocked += num_arrived == number + 1 and number + 1 < num_outputs
+            elif num_arrived == num_begun:
+                continue
+            if num_arrived < num_begun:
+                num_arrived += 1
+                if num_begun - number - is_end < _DEPTH:
+                    num_begun += num_begun < num_outputs
+                else:
+                    is_full = True
+    return max(0, num_outputs - 1 - num_late), num_late, num_blocked
 
 
 @takes_operands
