@@ -195,10 +195,10 @@ def test_nobody_waits_for_a_system_that_is_known_to_have_ended() -> None:
 def test_who_does_not_come_to_a_later_group_is_named() -> None:
     store = HashStore()
     first, second = (Meeting(store, rank, 2, TIMEOUT_SECONDS) for rank in range(2))
-    with ThreadPoolExecutor(1) as threads:
-        joined = threads.submit(second.groups, ["records"])
-        first.groups(["records"])
-        joined.result()
+    with ThreadPoolExecutor(2) as threads:
+        # Neither leaves while the other one still connects.
+        joined = list(threads.map(Meeting.groups, (first, second), (["records"], ["records"])))
+    assert [group.rank for (group,) in joined] == [0, 1]
     told = r"\[rank-missing\]: rank 0 of 2 waited \d+\.\d s for rank 1, which is not there\n"
     with pytest.raises(OpenwaferError, match=told):
         replace(first, timeout_seconds=0.1).groups(["experts"])
