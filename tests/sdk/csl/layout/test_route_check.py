@@ -28,7 +28,8 @@ comptime { @export_symbol(main); }
 """
 IDLE = "fn main() void {} comptime { @export_symbol(main); }"
 HALVES = SENDER.replace("@mov32(out, @as(u32, 1))", "@mov16(out, @as(u16, 1))")
-CONTROL = SENDER.replace(".extent = 1", ".extent = 1, .control = true")
+FLOATS = SENDER.replace("@mov32(out, @as(u32, 1))", "@fmovs(out, @as(f32, 1.0))")
+CONTROL = FLOATS.replace(".extent = 1", ".extent = 1, .control = true")
 TAKER = """
 task take(ARGUMENTS) void {}
 fn main() void {}
@@ -38,7 +39,7 @@ comptime {
 }
 """
 TAKERS = {"1": "a: u16", "2": "a: u16, b: u16", "4": "a: f32"}
-FILES = {"S": SENDER, "H": HALVES, "C": CONTROL, "R": READER, "I": IDLE} | {
+FILES = {"S": SENDER, "F": FLOATS, "H": HALVES, "C": CONTROL, "R": READER, "I": IDLE} | {
     name: TAKER.replace("ARGUMENTS", arguments) for name, arguments in TAKERS.items()
 }
 STEPS = {"WEST": (-1, 0), "EAST": (1, 0), "SOUTH": (0, 1), "NORTH": (0, -1)}
@@ -135,21 +136,25 @@ def test_a_color_with_switches_takes_all_its_positions(tmp_path: Path) -> None:
     assert warnings_of(tmp_path, ["SR"], {(0, 0): SEND}, switched) == ()
 
 
-@pytest.mark.parametrize("code", ["S2", "S4", "H1", "C1"])
+@pytest.mark.parametrize("code", ["F2", "F4", "H1", "C1"])
 def test_tasks_take_all_bits_of_what_is_sent(tmp_path: Path, code: str) -> None:
     assert warnings_of(tmp_path, [code], {(0, 0): SEND, (1, 0): TAKE}) == ()
 
 
 def test_a_task_of_half_of_what_is_sent_is_told_with_both_sizes(tmp_path: Path) -> None:
-    (told,) = warnings_of(tmp_path, ["S1"], {(0, 0): SEND, (1, 0): TAKE})
+    (told,) = warnings_of(tmp_path, ["F1"], {(0, 0): SEND, (1, 0): TAKE})
     assert "data task 'take' of PE (1, 0) takes 16 bits of a wavelet of color 3" in told
-    assert "and @mov32 sends 32" in told
+    assert "and @fmovs sends floats of 32" in told
+
+
+def test_an_integer_may_be_half_for_a_filter(tmp_path: Path) -> None:
+    assert warnings_of(tmp_path, ["S1"], {(0, 0): SEND, (1, 0): TAKE}) == ()
 
 
 def test_where_some_code_sends_halves_nobody_is_told_of_the_rest(tmp_path: Path) -> None:
     through = ["WEST", "RAMP"], ["EAST"]
     routes: Routes = {(0, 0): SEND, (1, 0): through, (2, 0): TAKE}
-    assert warnings_of(tmp_path, ["SH1"], routes) == ()
+    assert warnings_of(tmp_path, ["FH1"], routes) == ()
 
 
 def followed(code: list[str], routes: Routes) -> set[str]:

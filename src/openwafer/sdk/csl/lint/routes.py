@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from openwafer.diagnostics import Diagnostic
 from openwafer.sdk.arch.generation import Arch
-from openwafer.sdk.arch.vector_ops import VECTOR_OPS, element_words
+from openwafer.sdk.arch.vector_ops import VECTOR_OPS
 from openwafer.sdk.csl.lint.checked import known, warning
 from openwafer.sdk.csl.lint.queues import RESERVED_COLORS, reserved
 from openwafer.sdk.csl.sema.image_state import ImageState
@@ -68,7 +68,7 @@ class Traffic:
         sent: that descriptors or queues of outputs name; None where run time chooses a color.
         read: the same of inputs, and of data tasks.
         is_configured: code writes configuration registers, and so may change routes and queues.
-        wide: colors that operations send elements of 32 bits with, each with an operation.
+        wide: colors that operations send floats of 32 bits with, each with an operation.
         halved: data tasks whose arguments take no more than 16 bits, by the color that starts them.
     """
 
@@ -104,10 +104,13 @@ def traffic_of(module: Module, state: ImageState, arch: Arch) -> Traffic:
 
 
 def _wide(module: Module, color_of: Mapping[int, int]) -> Iterator[tuple[int, str]]:
-    """Colors and operations that send elements of 32 bits, as far as they are known."""
+    """Colors and operations that send floats of 32 bits, as far as they are known.
+
+    An integer may be made of two halves, of which one is for a filter alone.
+    """
     for every in module.functions.values():
         for one in every.instructions:
-            if one.op != "vector" or element_words(VECTOR_OPS[one.names[0]].destination) == 1:
+            if one.op != "vector" or VECTOR_OPS[one.names[0]].destination != "f32":
                 continue
             for words in known(one.args[:1], DsdKind.FABOUT):
                 if not words[WORD_KIND] & DsdFlag.CONTROL:
@@ -338,7 +341,7 @@ class _Finder:
             )
 
     def halved(self) -> Iterator[Diagnostic]:
-        """Wavelets of 32 bits that start a data task of 16."""
+        """Floats of 32 bits that start a data task of 16."""
         color, traffic = self._color, self._color.code.traffic
         sending = [one for one, sends in zip(traffic, color.sends, strict=True) if sends]
         names = [one.wide.get(color.number) for one in sending]
@@ -353,9 +356,9 @@ class _Finder:
             yield warning(
                 "wavelet-halved",
                 f"data task '{task.function}' of PE {_spelled(pe)} takes {task.num_bits} bits of a "
-                f"wavelet of color {color.number}, and @{names[0]} sends 32",
+                f"wavelet of color {color.number}, and @{names[0]} sends floats of 32",
                 task.span,
-                "take one argument of 32 bits or two of 16, or send elements of 16 bits",
+                "take an argument of type f32, or send floats of 16 bits",
             )
 
     def circles(self) -> Iterator[Diagnostic]:
