@@ -52,8 +52,8 @@ class StoreOptions:
     called from an I/O thread. `is_paced` has whoever borrows, releases or foresees wait until the
     disk has done what it can, so that as much moves on any disk; it is for measurements, and slow.
     `io_unit_bytes`, the size of one read or write, is a multiple of 4096. A wait that sees no
-    transfer end for `stall_seconds` is reported as stuck. `on_transfer`
-    is called from the I/O threads; it must return at once and raise nothing.
+    transfer end for `stall_seconds` is reported as stuck. `on_transfer` is called from the I/O
+    threads; it must return at once and raise nothing.
     """
 
     io_unit_bytes: Bytes = 8 << 20
