@@ -1,7 +1,7 @@
 """Lends records in order, from memory where possible; it reads others ahead."""
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -183,13 +183,20 @@ class Lending:
     is read behind all loans, into room that a loan takes away again.
     All methods want the store's lock held.
 
-    Attributes:
-        is_paced: whether each loan, release and foresight waits until the disk has done what it
-            can.
+    Args:
+        monitor, ring, commits, meter: the store's.
+        unit_bytes: of a transfer.
+        keep_pace: called before each loan, release and foresight.
     """
 
     def __init__(
-        self, monitor: Monitor, ring: Ring, commits: Commits, meter: TrafficMeter, unit_bytes: int
+        self,
+        monitor: Monitor,
+        ring: Ring,
+        commits: Commits,
+        meter: TrafficMeter,
+        unit_bytes: int,
+        keep_pace: Callable[[], None],
     ) -> None:
         self.monitor = monitor
         self._ring = ring
@@ -201,7 +208,7 @@ class Lending:
         # Who has each part on disk, in the order in which they were given it.
         self._lent: dict[PartState, list[Loan]] = {}
         self._num_loans = 0
-        self.is_paced = False
+        self._keep_pace = keep_pace
         self.read_ahead = ReadAhead(monitor, meter, unit_bytes, self._settle)
         self.write_behind = WriteBehind(monitor, commits, meter, unit_bytes, self._settle)
 
@@ -266,13 +273,6 @@ class Lending:
             self.read_if_wanted(part)
             self._settle(part)
         self.monitor.announce()
-
-    def _keep_pace(self) -> None:
-        if self.is_paced:
-            self.monitor.wait_until(
-                lambda: not (self.read_ahead.is_busy or self.write_behind.is_busy),
-                lambda: "the disk to have done what it can",
-            )
 
     @property
     def num_waiting(self) -> int:

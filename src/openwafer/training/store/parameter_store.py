@@ -86,9 +86,13 @@ class ParameterStore(Records):
         self._meter = TrafficMeter(options.on_transfer)
         self._ring = Ring(ring_bytes)
         self._lending = Lending(
-            self._monitor, self._ring, self._commits, self._meter, options.io_unit_bytes
+            self._monitor,
+            self._ring,
+            self._commits,
+            self._meter,
+            options.io_unit_bytes,
+            self._keep_pace,
         )
-        self._lending.is_paced = options.is_paced
         self._folder: StoreFolder | None = None
         self.ring_bytes = ring_bytes
 
@@ -304,9 +308,7 @@ class ParameterStore(Records):
             for part in self._parts.values():
                 self._lending.write_behind.forget(part)
             self._monitor.wait_until(
-                lambda: (
-                    not any(part.is_writing or part.is_reading for part in self._parts.values())
-                ),
+                lambda: not self._is_moving(),
                 lambda: "reads and writes to end before changes are forgotten",
             )
             changed = [part for part in self._parts.values() if part.is_changed]
@@ -402,10 +404,20 @@ class ParameterStore(Records):
             lambda: f"the commit under way; not written: {self._commits.describe_unwritten()}",
         )
 
+    def _keep_pace(self) -> None:
+        """In a paced store, wait until the disk has done what it can. The lock must be held."""
+        if self._options.is_paced:
+            self._monitor.wait_until(
+                lambda: not self._is_moving() and self._lending.write_behind.next_ready() is None,
+                lambda: "the disk to have done what it can",
+            )
+
+    def _is_moving(self) -> bool:
+        return any(part.is_reading or part.is_writing for part in self._parts.values())
+
     def _is_idle(self) -> bool:
-        is_moving = any(part.is_reading or part.is_writing for part in self._parts.values())
         return not (
-            is_moving
+            self._is_moving()
             or self._lending.num_waiting
             or self._lending.write_behind.num_waiting
             or self._commits.pending

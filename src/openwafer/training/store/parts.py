@@ -260,7 +260,9 @@ class Ring:
     def has_room(self, num_bytes: int, kept: Iterable[PartState]) -> bool:
         """Whether so many bytes can be had while the buffers of `kept` stay."""
         reusable_bytes = self._idle_bytes
-        reusable_bytes -= sum(part.num_bytes for part in set(kept) if self._is_idle(part))
+        reusable_bytes -= sum(
+            part.num_bytes for part in set(kept) if self._place_of(part) is not None
+        )
         reusable_bytes += sum(buffer.num_bytes for buffer in self._spare)
         reusable_bytes += self._spare_pages.num_bytes
         return num_bytes <= self.num_bytes - self.mapped_bytes + reusable_bytes
@@ -296,25 +298,25 @@ class Ring:
 
     def note_use(self, part: PartState) -> None:
         """A part is used now."""
-        is_idle = self._is_idle(part)
-        self.claim(part)
+        is_idle = self.claim(part)
         self._num_uses += 1
         part.last_use = self._num_uses
         if is_idle:
             self.keep_idle(part)
 
-    def claim(self, part: PartState) -> None:
-        """Take a part that is about to be lent out of the idle ones."""
-        if self._is_idle(part):
-            del self._idle[self._place_of(part)]
-            self._idle_bytes -= part.num_bytes
-
-    def _is_idle(self, part: PartState) -> bool:
+    def claim(self, part: PartState) -> bool:
+        """Take a part that is about to be lent out of the idle ones; whether it was one."""
         place = self._place_of(part)
-        return place < len(self._idle) and self._idle[place] is part
+        if place is None:
+            return False
+        del self._idle[place]
+        self._idle_bytes -= part.num_bytes
+        return True
 
-    def _place_of(self, part: PartState) -> int:
-        return bisect_left(self._idle, part.last_use, key=_LAST_USE)
+    def _place_of(self, part: PartState) -> int | None:
+        """Place of a part among the idle ones."""
+        place = bisect_left(self._idle, part.last_use, key=_LAST_USE)
+        return place if part in self._idle[place : place + 1] else None
 
     def drop(self, part: PartState) -> None:
         """Forget a part's bytes; its buffer becomes spare."""

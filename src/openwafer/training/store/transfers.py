@@ -245,17 +245,10 @@ class ReadAhead(IoThreads):
     ) -> None:
         super().__init__("read", monitor, meter, unit_bytes, on_loaded)
         self._queue: deque[ReadUnit] = deque()
-        self._num_parts = 0
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a part is being read. The lock must be held."""
-        return self._num_parts > 0
 
     def enqueue(self, part: PartState, version: Version) -> None:
         """Read a part into its buffer. The lock must be held."""
         part.is_reading = True
-        self._num_parts += 1
         checksum = ArrivalChecksum(part.held_buffer(), self._unit_bytes)
         for start, end in self._units(part):
             self._queue.append(ReadUnit(part, version, checksum, start, end))
@@ -300,7 +293,6 @@ class ReadAhead(IoThreads):
                 part.read_error = self._corrupt(unit, found)
         with self._monitor.changed:
             part.is_reading = False
-            self._num_parts -= 1
             part.is_loaded = part.read_error is None
             self._on_moved(part)
             self._monitor.announce()
@@ -336,7 +328,6 @@ class WriteBehind(IoThreads):
         self._commits = commits
         self._queue: dict[PartState, None] = {}
         self._is_committing = False
-        self._num_parts = 0
 
     def enqueue(self, part: PartState) -> None:
         """Have a changed part written. The lock must be held."""
@@ -352,10 +343,13 @@ class WriteBehind(IoThreads):
         """Parts not yet under way to the disk. The lock must be held."""
         return len(self._queue)
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a part is being written or could be. The lock must be held."""
-        return self._num_parts > 0 or self._next_ready() is not None
+    def next_ready(self) -> tuple[PartState, int] | None:
+        """The first part that may be written, and the slot it goes to. The lock must be held."""
+        for part in self._queue:
+            slot = part.slots.free_slot()
+            if slot is not None and part.num_writers == 0:
+                return part, slot
+        return None
 
     def _run(self) -> None:
         while (job := self._next_job()) is not None:
@@ -376,21 +370,13 @@ class WriteBehind(IoThreads):
             return None
 
     def _next_write(self) -> tuple[PartState, int] | None:
-        ready = self._next_ready()
+        ready = self.next_ready()
         if ready is not None:
             part, _ = ready
             del self._queue[part]
             part.is_dirty = False
             part.is_writing = True
-            self._num_parts += 1
         return ready
-
-    def _next_ready(self) -> tuple[PartState, int] | None:
-        for part in self._queue:
-            slot = part.slots.free_slot()
-            if slot is not None and part.num_writers == 0:
-                return part, slot
-        return None
 
     def _write(self, part: PartState, slot: int) -> None:
         checksum = xxhash.xxh3_64()
@@ -401,7 +387,6 @@ class WriteBehind(IoThreads):
             self._write_unit(part, window, part.offsets[slot] + start)
         with self._monitor.changed:
             part.is_writing = False
-            self._num_parts -= 1
             part.slots.working = Version(slot, checksum.hexdigest())
             self._on_moved(part)
             self._monitor.announce()
