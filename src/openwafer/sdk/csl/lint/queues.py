@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from openwafer.diagnostics import Diagnostic
-from openwafer.sdk.arch.generation import TEARDOWN_TASK, Arch
+from openwafer.sdk.arch.generation import NO_TASK, TEARDOWN_TASK, TIMER_TASK, Arch
 from openwafer.sdk.csl.lint.checked import CheckedImage, warning
 from openwafer.sdk.csl.sema.layout_state import Surroundings
 from openwafer.sdk.csl.sema.machine_state import queues_of
@@ -21,8 +21,8 @@ RESERVED_TASKS: Final[Mapping[TaskKind, frozenset[int]]] = MappingProxyType(
 RESERVED_QUEUES: Final[Mapping[Arch, frozenset[int]]] = MappingProxyType(
     {Arch.WSE2: frozenset((0,)), Arch.WSE3: frozenset((0, 1))}
 )
-_OF_THE_MACHINE: Final = frozenset((TEARDOWN_TASK, 30, 31))
-"""Local task ids of teardown, of the timer, and of what stands for no task."""
+_OF_THE_MACHINE: Final = frozenset((TEARDOWN_TASK, TIMER_TASK, NO_TASK))
+"""Local task ids that programs give no task of their own."""
 _REMEDY_FOR_QUEUE: Final = "call @initialize_queue(queue, .{ .color = ... }) in a comptime block"
 
 

@@ -31,7 +31,7 @@ from openwafer.sdk.program.descriptor import (
     DsdFlag,
     DsdKind,
 )
-from openwafer.sdk.program.image import Image, QueueBinding, TaskKind
+from openwafer.sdk.program.image import Image, TaskKind
 from openwafer.sdk.program.routing import OPPOSITE, STEPS, ColorConfig, Direction
 from openwafer.source import Span
 
@@ -83,6 +83,7 @@ def traffic_of(module: Module, state: ImageState, arch: Arch) -> Traffic:
     """The traffic of an analysed image."""
     machine = state.machine
     queues = queues_of(machine, arch)
+    color_of = {(one.is_input, one.queue): one.color for one in queues.bindings}
     read = {binding.color for binding in queues.bindings if binding.is_input}
     read |= {*queues.sharing, *machine.queueless_colors}
     read |= {color for colors in machine.used_queues.values() for color in colors}
@@ -98,12 +99,12 @@ def traffic_of(module: Module, state: ImageState, arch: Arch) -> Traffic:
         None if is_open else frozenset(sent),
         None if is_open else frozenset(read),
         writes or bool(machine.registers),
-        dict(_wide(module, {one.queue: one.color for one in queues.bindings if not one.is_input})),
-        dict(_halved(machine, arch, queues.bindings)),
+        dict(_wide(module, color_of)),
+        dict(_halved(machine, arch, color_of)),
     )
 
 
-def _wide(module: Module, color_of: Mapping[int, int]) -> Iterator[tuple[int, str]]:
+def _wide(module: Module, color_of: Mapping[tuple[bool, int], int]) -> Iterator[tuple[int, str]]:
     """Colors and operations that send floats of 32 bits, as far as they are known.
 
     An integer may be made of two halves, of which one is for a filter alone.
@@ -114,16 +115,15 @@ def _wide(module: Module, color_of: Mapping[int, int]) -> Iterator[tuple[int, st
                 continue
             for words in known(one.args[:1], DsdKind.FABOUT):
                 if not words[WORD_KIND] & DsdFlag.CONTROL:
-                    yield color_of.get(words[WORD_QUEUE], words[WORD_COLOR]), one.names[0]
+                    yield color_of.get((False, words[WORD_QUEUE]), words[WORD_COLOR]), one.names[0]
 
 
 def _halved(
-    machine: MachineState, arch: Arch, queues: Iterable[QueueBinding]
+    machine: MachineState, arch: Arch, color_of: Mapping[tuple[bool, int], int]
 ) -> Iterator[tuple[int, BoundTask]]:
-    color_of = {one.queue: one.color for one in queues if one.is_input}
     for bound in machine.tasks:
         if bound.kind is TaskKind.DATA and 0 < bound.num_bits <= _HALF_BITS:
-            color = bound.task_id if arch is Arch.WSE2 else color_of.get(bound.task_id)
+            color = bound.task_id if arch is Arch.WSE2 else color_of.get((True, bound.task_id))
             if color is not None:
                 yield color, bound
 
