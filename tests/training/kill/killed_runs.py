@@ -19,7 +19,6 @@ from tests.training.session.tiny_runs import quiet
 NUM_STEPS = 12
 POLL_SECONDS = 0.0005
 MAX_DELAY_SECONDS = 0.05
-PATIENCE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def kill_at(config: RunConfig, moment: Moment, disk: Disk | None = None) -> int:
         if disk is None
         else forked.start(train_keeping_flushes, config, disk)
     )
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + forked.PATIENCE_SECONDS
     while num_rows(config.path) < moment.num_steps and process.is_alive():
         assert time.monotonic() < deadline
         time.sleep(POLL_SECONDS)

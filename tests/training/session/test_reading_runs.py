@@ -28,7 +28,6 @@ from tests.training.session.tiny_runs import GPT, TinyData, quiet, tiny_config
 from tests.training.stream.axes import TIERS
 
 GREEDY = Sampling(max_new_tokens=4, temperature=0.0)
-PATIENCE_SECONDS = 600.0
 
 
 def config_in(data: TinyData, folder: Path, tier: StoreTier = StoreTier.DRAM) -> RunConfig:
@@ -162,7 +161,7 @@ def train_for_long(config: RunConfig) -> None:
 def training(config: RunConfig) -> Iterator[BaseProcess]:
     """A process that has written two checkpoints of a run and goes on until the end."""
     process = forked.start(train_for_long, config)
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + forked.PATIENCE_SECONDS
     while len(list_checkpoints(config.path / "checkpoints")) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.05)
